@@ -1,0 +1,143 @@
+"""One ``generate`` call as it grows over its attempts: pure book-keeping.
+
+Invariants: ids and log-probabilities have the same length, version spans cover them exactly, and
+their number never exceeds the budget that the caller gave, however many attempts it takes.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import RequestError
+from workbench.types import (
+    FinishReason,
+    GenerateRequest,
+    GenerationTiming,
+    SamplingParams,
+    TokenDelta,
+    TokenOutput,
+    VersionSpan,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Generation:
+    """Accumulates deltas; says what the next attempt has to ask for."""
+
+    def __init__(
+        self,
+        session_id: str,
+        prompt_ids: Sequence[int],
+        sampling: SamplingParams,
+        priority: int = 0,
+    ) -> None:
+        self.session_id = session_id
+        self._prompt_ids = list(prompt_ids)
+        self._sampling = _normalised(sampling)
+        self._priority = priority
+        self._token_ids: list[int] = []
+        self._log_probs: list[float] = []
+        self._spans: list[VersionSpan] = []
+        self._finish: FinishReason | None = None
+        self._replica_id = ""
+        self._attempts = 0
+        self._attempt_start = 0
+        self._first: TokenDelta | None = None
+        self._preempted: int | None = None
+        self._started_s = time.monotonic()
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens delivered so far."""
+        return len(self._token_ids)
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to ask for."""
+        return self._finish is not None
+
+    def begin_attempt(self, replica_id: str) -> GenerateRequest:
+        """The request that continues from the tokens delivered so far."""
+        self._attempts += 1
+        self._attempt_start = self.num_tokens
+        self._replica_id = replica_id
+        sampling = dict(self._sampling)
+        if sampling["max_tokens"] is not None:
+            sampling["max_tokens"] -= self.num_tokens
+        if sampling.get("min_tokens"):
+            sampling["min_tokens"] = max(0, sampling["min_tokens"] - self.num_tokens)
+        return GenerateRequest(
+            uuid.uuid4().hex,
+            self._prompt_ids + self._token_ids,
+            sampling,
+            self.session_id,
+            self._priority,
+        )
+
+    def add(self, delta: TokenDelta) -> None:
+        """Take the next delta of the attempt."""
+        start = self.num_tokens
+        self._token_ids += delta.token_ids
+        self._log_probs += delta.log_probs
+        if delta.token_ids:
+            self._append_span(VersionSpan(delta.version, start, self.num_tokens))
+        self._first = self._first or delta
+        if delta.num_preempted is not None:
+            self._preempted = delta.num_preempted
+        if delta.version_spans:
+            self._take_engine_spans(delta.version_spans)
+        self._finish = delta.finish_reason
+        budget = self._sampling["max_tokens"]
+        if self._finish is None and budget is not None and self.num_tokens >= budget:
+            # All that was asked for is here, should the replica die before it says so.
+            self._finish = FinishReason.LENGTH
+
+    def output(self) -> TokenOutput:
+        """The result, once finished."""
+        assert self._finish is not None
+        first = self._first
+        return TokenOutput(
+            self._token_ids,
+            self._log_probs,
+            self._finish,
+            tuple(self._spans),
+            self._replica_id,
+            num_cached_tokens=first.num_cached_tokens if first else None,
+            num_preempted=self._preempted,
+            attempts=self._attempts,
+            timing=GenerationTiming(
+                queue_s=first.queue_s if first else None,
+                first_token_s=first.first_token_s if first else None,
+                total_s=time.monotonic() - self._started_s,
+            ),
+        )
+
+    def _take_engine_spans(self, spans: Sequence[VersionSpan]) -> None:
+        """The engine's own spans of this attempt replace those that were stamped on its deltas."""
+        offset = self._attempt_start
+        kept = [s for s in self._spans if s.start < offset]
+        self._spans = [VersionSpan(s.version, s.start, min(s.end, offset)) for s in kept]
+        for span in spans:
+            self._append_span(VersionSpan(span.version, span.start + offset, span.end + offset))
+
+    def _append_span(self, span: VersionSpan) -> None:
+        if self._spans and self._spans[-1].version == span.version:
+            span = VersionSpan(span.version, self._spans.pop().start, span.end)
+        self._spans.append(span)
+
+
+def _normalised(sampling: SamplingParams) -> dict[str, Any]:
+    """The parameters with a checked ``max_tokens`` (None: as far as the context goes)."""
+    params = dict(sampling)
+    if "max_new_tokens" in params:
+        params["max_tokens"] = params.pop("max_new_tokens")
+    budget = params.setdefault("max_tokens", None)
+    if budget is not None and (not isinstance(budget, int) or budget < 1):
+        raise RequestError(
+            "sampling_params['max_tokens']", f"{budget!r}", allowed="a whole number from 1, or None"
+        )
+    return params

@@ -1,0 +1,1 @@
+"""A pool in a Ray cluster: the only place that imports Ray."""

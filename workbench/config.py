@@ -1,0 +1,65 @@
+"""What a pool is made from, checked before anything starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ENGINES = ("vllm", "simulated")
+"""Engines that a replica can host; the simulated one is for tests and overhead measurements."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolConfig:
+    """A pool: one model on some replicas behind one balancer.
+
+    Raises:
+        ConfigError: names the field and what is allowed.
+    """
+
+    model: str
+    """Packaged name, local directory or hub id."""
+    replicas: int = 1
+    name: str = "pool"
+    """Shown everywhere."""
+    engine: str = "vllm"
+    engine_args: Mapping[str, Any] = field(default_factory=dict)
+    """Passed to vLLM's ``AsyncEngineArgs`` untouched (or to ``SimulatedArgs``)."""
+    policy: str = "sticky-least-loaded"
+    session_idle_s: float = 3600.0
+    """A session without a request in flight is forgotten after this long."""
+    start_timeout_s: float = 600.0
+    """How long all replicas may take to start; a large model on a cold disk takes minutes."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise ConfigError("engine", f"unknown engine {self.engine!r}", allowed=ENGINES)
+        if not isinstance(self.replicas, int) or self.replicas < 1:
+            raise ConfigError("replicas", f"{self.replicas!r}", allowed="a whole number from 1")
+        for name in ("session_idle_s", "start_timeout_s"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(name, f"{getattr(self, name)!r}", allowed="seconds above 0")
+        if "model" in self.engine_args:
+            raise ConfigError(
+                "engine_args['model']", "is given by the pool", allowed="the pool's own model="
+            )
+
+    @property
+    def devices_per_replica(self) -> int:
+        """GPUs of one replica: tensor parallel size × pipeline parallel size."""
+        args = self.engine_args
+        size = 1
+        for name in ("tensor_parallel_size", "pipeline_parallel_size"):
+            value = args.get(name, 1)
+            if not isinstance(value, int) or value < 1:
+                raise ConfigError(
+                    f"engine_args[{name!r}]", f"{value!r}", allowed="a whole number from 1"
+                )
+            size *= value
+        return size

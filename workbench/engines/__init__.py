@@ -1,0 +1,1 @@
+"""What turns token ids into token ids, and the host that serves it to many clients."""

@@ -1,0 +1,52 @@
+"""The names that vLLM's ``AsyncEngineArgs`` takes, read without importing vLLM.
+
+Importing vLLM costs seconds and gigabytes, which a driver should not pay to find a typing error.
+The names are read from the installed source instead.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import functools
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@functools.cache
+def known_engine_args() -> frozenset[str]:
+    """Every field of ``AsyncEngineArgs``; empty where vLLM is not installed."""
+    spec = importlib.util.find_spec("vllm")
+    if spec is None or spec.origin is None:
+        return frozenset()
+    source = Path(spec.origin).parent / "engine" / "arg_utils.py"
+    return frozenset(
+        statement.target.id
+        for node in ast.parse(source.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and node.name in {"EngineArgs", "AsyncEngineArgs"}
+        for statement in node.body
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
+    )
+
+
+def check_engine_args(names: Iterable[str]) -> None:
+    """Refuse names that vLLM does not know.
+
+    Raises:
+        ConfigError: names the first unknown one and those that look like it.
+    """
+    known = known_engine_args()
+    for name in names:
+        if known and name not in known:
+            close = difflib.get_close_matches(name, known, n=3)
+            raise ConfigError(
+                f"engine_args[{name!r}]",
+                "vLLM's AsyncEngineArgs has no such argument",
+                allowed=close or "the fields of vllm.AsyncEngineArgs",
+            )

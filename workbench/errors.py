@@ -1,0 +1,126 @@
+"""Errors, named by the boundary that was crossed.
+
+    WorkbenchError
+    ├── FieldError                 a value was refused; names the field and what is allowed
+    │   ├── ConfigError            … of a configuration, before anything was started
+    │   ├── RequestError           … of a generation request, by us or by the engine; never retried
+    │   └── TaskError              … of a task handed to an agent loop
+    ├── PoolError                  the pool as a whole cannot do what was asked
+    │   ├── NoRoomError            the cluster cannot hold the replicas
+    │   ├── ReplicaStartError      a replica did not come up; carries its last log lines
+    │   ├── NoReplicaError         nothing to route to
+    │   └── PoolClosedError        the pool was closed
+    ├── ReplicaError               one replica failed
+    │   ├── ReplicaDiedError       … its process or its engine is gone
+    │   └── NoProgressError        … several attempts in a row brought no token
+    ├── DeadlineError              a deadline passed
+    └── RolloutError               a rollout cannot go on (what a failed row carries)
+
+Every error survives pickling with its attributes, since errors cross Ray.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class WorkbenchError(Exception):
+    """Root of every error that this package raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(
+    cls: type[WorkbenchError], args: tuple[Any, ...], state: dict[str, Any]
+) -> WorkbenchError:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class FieldError(WorkbenchError, ValueError):
+    """A value was refused. ``field`` names it, ``allowed`` says what would have been taken."""
+
+    def __init__(
+        self, field: str, problem: str, *, allowed: str | Iterable[object] | None = None
+    ) -> None:
+        self.field = field
+        self.problem = problem
+        self.allowed = _phrase(allowed)
+        hint = f" (allowed: {self.allowed})" if self.allowed else ""
+        super().__init__(f"{field}: {problem}{hint}")
+
+
+def _phrase(allowed: str | Iterable[object] | None) -> str:
+    if allowed is None or isinstance(allowed, str):
+        return allowed or ""
+    return ", ".join(str(item) for item in allowed)
+
+
+class ConfigError(FieldError):
+    """A configuration was refused before anything was started."""
+
+
+class RequestError(FieldError):
+    """A generation request was refused. It is never retried and hurts no replica."""
+
+
+class TaskError(FieldError):
+    """A task lacks what its agent loop needs, or has it in the wrong form."""
+
+
+class PoolError(WorkbenchError):
+    """The pool as a whole cannot do what was asked."""
+
+
+class NoRoomError(PoolError):
+    """The cluster cannot hold the replicas that were asked for; says what it has."""
+
+
+class ReplicaStartError(PoolError):
+    """A replica did not come up. ``log_tail`` holds its own last log lines."""
+
+    def __init__(self, replica_id: str, problem: str, *, log_tail: str = "") -> None:
+        self.replica_id = replica_id
+        self.problem = problem
+        self.log_tail = log_tail
+        tail = f"\nlast log lines of {replica_id}:\n{log_tail}" if log_tail else ""
+        super().__init__(f"{replica_id} did not start: {problem}{tail}")
+
+
+class NoReplicaError(PoolError):
+    """No replica can take a request; says the state of each."""
+
+
+class PoolClosedError(PoolError):
+    """The pool was closed, or the process that owned it ended."""
+
+
+class ReplicaError(WorkbenchError):
+    """One replica failed."""
+
+
+class ReplicaDiedError(ReplicaError):
+    """A replica's process or engine is gone."""
+
+    def __init__(self, replica_id: str, cause: str = "") -> None:
+        self.replica_id = replica_id
+        self.cause = cause
+        super().__init__(f"{replica_id} died" + (f": {cause}" if cause else ""))
+
+
+class NoProgressError(ReplicaError):
+    """Several attempts in a row ended without a single new token."""
+
+
+class DeadlineError(WorkbenchError, TimeoutError):
+    """A deadline passed before the work was done."""
+
+
+class RolloutError(WorkbenchError):
+    """A rollout cannot go on. It becomes a failed row, never the loss of its batch."""

@@ -1,0 +1,6 @@
+"""The pool as one object for notebooks and scripts."""
+
+from workbench.facade.handle import Rollout
+from workbench.facade.workbench import Reply, Workbench
+
+__all__ = ["Reply", "Rollout", "Workbench"]

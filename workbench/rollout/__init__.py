@@ -1,0 +1,1 @@
+"""Agent loops over a pool: tasks in, exact trajectories out."""

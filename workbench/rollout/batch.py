@@ -1,0 +1,166 @@
+"""Trajectories → batch tensors, one row per segment.
+
+Shapes: B rows, P the longest prompt, R the longest response. A failed rollout is a row marked
+failed, with what it had sampled and no reward; an empty generation is a row with an empty response.
+
+Pure numpy; :meth:`RolloutBatch.to_torch` gives tensors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from workbench.rollout.trajectory import Segment, Trajectory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    import torch
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutBatch:
+    """What a learner consumes."""
+
+    tensors: dict[str, Array]
+    """``prompts`` [B,P] int64 padded left; ``responses`` [B,R] int64 padded right;
+    ``response_mask`` [B,R], ``attention_mask``, ``position_ids``, ``input_ids`` [B,P+R] int64;
+    ``rollout_log_probs`` [B,R] float32, 0 at mask 0; ``rm_scores`` [B,R] float32, the reward on
+    the last token of the response, NaN-free: a row without a reward has none there."""
+    rows: pd.DataFrame
+    """One line per row: ``uid``, ``group``, ``index``, ``segment``, ``agent``, ``status``,
+    ``error``, ``reward`` (missing where there is none), ``num_turns``, ``finish_reason``,
+    ``min_version``, ``max_version``, ``fork_reason``, and ``reward_<part>`` per reward part."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        prompts, responses = self.tensors["prompts"], self.tensors["responses"]
+        failed = int((self.rows["status"] == "failed").sum())
+        return (
+            f"RolloutBatch({len(self)} rows, prompts {prompts.shape[1]}, "
+            f"responses {responses.shape[1]}, {failed} failed)"
+        )
+
+    def to_torch(self) -> dict[str, torch.Tensor]:
+        """The tensors as torch's, sharing their memory."""
+        import torch
+
+        return {name: torch.from_numpy(array) for name, array in self.tensors.items()}
+
+    def save(self, folder: Path, name: str) -> None:
+        """Write ``NAME.safetensors`` and ``NAME.rows.parquet``."""
+        from safetensors.numpy import save_file
+
+        save_file(self.tensors, folder / f"{name}.safetensors")
+        self.rows.to_parquet(folder / f"{name}.rows.parquet")
+
+    @classmethod
+    def load(cls, folder: Path, name: str) -> RolloutBatch:
+        """Read what :meth:`save` wrote."""
+        from safetensors.numpy import load_file
+
+        return cls(
+            load_file(folder / f"{name}.safetensors"),
+            pd.read_parquet(folder / f"{name}.rows.parquet"),
+        )
+
+
+def make_batch(trajectories: Iterable[Trajectory], *, pad_id: int) -> RolloutBatch:
+    """One row per segment, in the order given; a trajectory without any still has one row."""
+    pairs = [
+        (trajectory, number, segment)
+        for trajectory in trajectories
+        for number, segment in enumerate(trajectory.segments or (_EMPTY,))
+    ]
+    segments = [segment for _, _, segment in pairs]
+    tensors = _tensors(segments, pad_id)
+    tensors["rm_scores"] = _scores(pairs, tensors["responses"].shape)
+    rows = pd.DataFrame([_row(*pair) for pair in pairs], columns=_columns(pairs))
+    return RolloutBatch(tensors, rows.convert_dtypes() if pairs else rows)
+
+
+_EMPTY = Segment([], [], [], [], ())
+
+
+def _tensors(segments: Sequence[Segment], pad_id: int) -> dict[str, Array]:
+    prompts = _padded([s.prompt_ids for s in segments], pad_id, left=True)
+    responses = _padded([s.response_ids for s in segments], pad_id)
+    attention = np.concatenate(
+        [
+            _padded([[1] * len(s.prompt_ids) for s in segments], 0, left=True),
+            _padded([[1] * len(s.response_ids) for s in segments], 0),
+        ],
+        axis=1,
+    )
+    return {
+        "prompts": prompts,
+        "responses": responses,
+        "response_mask": _padded([s.response_mask for s in segments], 0),
+        "input_ids": np.concatenate([prompts, responses], axis=1),
+        "attention_mask": attention,
+        "position_ids": np.maximum(attention.cumsum(axis=1) - 1, 0) * attention,
+        "rollout_log_probs": _padded([s.log_probs for s in segments], 0.0, dtype=np.float32),
+    }
+
+
+def _padded(
+    rows: Sequence[Sequence[Any]], fill: float, *, left: bool = False, dtype: Any = np.int64
+) -> Array:
+    """Rows of any length as one [B, longest] array."""
+    width = max(map(len, rows), default=0)
+    out = np.full((len(rows), width), fill, dtype=dtype)
+    for line, row in zip(out, rows, strict=True):
+        if row:
+            line[width - len(row) if left else 0 : width if left else len(row)] = row
+    return out
+
+
+def _scores(pairs: Sequence[tuple[Trajectory, int, Segment]], shape: tuple[int, ...]) -> Array:
+    """The reward, on the last token of the trajectory's last segment."""
+    scores = np.zeros(shape, dtype=np.float32)
+    for line, (trajectory, number, segment) in zip(scores, pairs, strict=True):
+        last = number == len(trajectory.segments) - 1
+        if last and trajectory.reward is not None and segment.response_ids:
+            line[len(segment.response_ids) - 1] = trajectory.reward
+    return scores
+
+
+_COLUMNS = (
+    "uid", "group", "index", "segment", "agent", "status", "error", "reward",
+    "num_turns", "finish_reason", "min_version", "max_version", "fork_reason",
+)  # fmt: skip
+
+
+def _columns(pairs: Sequence[tuple[Trajectory, int, Segment]]) -> list[str]:
+    parts = {part: None for trajectory, _, _ in pairs for part in trajectory.reward_parts}
+    return [*_COLUMNS, *(f"reward_{part}" for part in parts)]
+
+
+def _row(trajectory: Trajectory, number: int, segment: Segment) -> dict[str, Any]:
+    versions = trajectory.versions
+    return {
+        "uid": trajectory.rollout_id,
+        "group": trajectory.group,
+        "index": trajectory.index,
+        "segment": number,
+        "agent": trajectory.agent,
+        "status": str(trajectory.status),
+        "error": trajectory.error,
+        "reward": trajectory.reward,
+        "num_turns": trajectory.num_turns,
+        "finish_reason": str(trajectory.finish_reason) if trajectory.finish_reason else None,
+        "min_version": versions[0] if versions else None,
+        "max_version": versions[1] if versions else None,
+        "fork_reason": segment.fork_reason,
+        **{f"reward_{part}": value for part, value in trajectory.reward_parts.items()},
+    }

@@ -1,0 +1,82 @@
+"""Trajectories as tables, and as parquet that keeps every token."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from workbench.rollout.trajectory import Trajectory
+
+SCHEMA_VERSION = 1
+"""Of the parquet file; grows when a column changes its meaning."""
+
+
+def trajectory_frame(trajectories: Sequence[Trajectory]) -> pd.DataFrame:
+    """One row per rollout, without tokens: what one looks at first."""
+    columns = {
+        "rollout_id": "string", "group": "string", "index": "int64", "agent": "string",
+        "status": "string", "reward": "Float64", "num_turns": "int64", "sampled_tokens": "int64",
+        "tool_calls": "int64", "well_formed_calls": "int64", "segments": "int64",
+        "prompt_tokens": "int64", "cached_tokens": "int64", "finish_reason": "string",
+        "replica_id": "string", "wall_s": "float64", "error": "string",
+    }  # fmt: skip
+    rows = [_row(trajectory) for trajectory in trajectories]
+    return pd.DataFrame(rows, columns=list(columns)).astype(columns)
+
+
+def _row(trajectory: Trajectory) -> dict[str, object]:
+    return {
+        "rollout_id": trajectory.rollout_id,
+        "group": trajectory.group,
+        "index": trajectory.index,
+        "agent": trajectory.agent,
+        "status": str(trajectory.status),
+        "reward": trajectory.reward,
+        "num_turns": trajectory.num_turns,
+        "sampled_tokens": trajectory.sampled_tokens,
+        "tool_calls": len(trajectory.tool_calls),
+        "well_formed_calls": sum(call.well_formed for call in trajectory.tool_calls),
+        "segments": len(trajectory.segments),
+        "prompt_tokens": sum(turn.prompt_tokens for turn in trajectory.turns),
+        "cached_tokens": sum(turn.num_cached_tokens or 0 for turn in trajectory.turns),
+        "finish_reason": str(trajectory.finish_reason) if trajectory.finish_reason else None,
+        "replica_id": trajectory.turns[-1].replica_id if trajectory.turns else None,
+        "wall_s": trajectory.wall_s,
+        "error": trajectory.error,
+    }
+
+
+def write_trajectories(path: Path, trajectories: Sequence[Trajectory]) -> None:
+    """Write parquet that keeps every token.
+
+    The columns of :func:`trajectory_frame`, and per rollout its ``segments`` (nested tokens, masks,
+    log-probabilities, version spans), ``turns``, and as JSON its task, messages, tool calls and
+    reward parts.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    frame = trajectory_frame(trajectories).rename(columns={"segments": "num_segments"})
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    nested = {
+        "segments": [[asdict(segment) for segment in t.segments] for t in trajectories],
+        "turns": [[asdict(turn) for turn in t.turns] for t in trajectories],
+        "traceback": [t.traceback for t in trajectories],
+        "task_json": [json.dumps(t.task, default=str) for t in trajectories],
+        "messages_json": [json.dumps(t.messages, default=str) for t in trajectories],
+        "tool_calls_json": [
+            json.dumps([asdict(call) for call in t.tool_calls], default=str) for t in trajectories
+        ],
+        "reward_parts_json": [json.dumps(t.reward_parts) for t in trajectories],
+    }
+    for name, values in nested.items():
+        table = table.append_column(name, pa.array(values))
+    schema_version = {b"rollout_workbench_schema": str(SCHEMA_VERSION).encode()}
+    pq.write_table(table.replace_schema_metadata(schema_version), path)

@@ -1,0 +1,239 @@
+"""A batch of rollouts: dealt to workers, watched, gathered in order.
+
+Any batch size goes with any number of workers. A rollout that fails, or whose worker dies, is a
+failed row; the others are untouched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from workbench.errors import ConfigError
+from workbench.rollout.batch import RolloutBatch, make_batch
+from workbench.rollout.frames import trajectory_frame
+from workbench.rollout.loop import AgentLoopBase, agent_loop
+from workbench.rollout.tasks import RolloutSpec, Tasks, rollout_specs
+from workbench.rollout.trajectory import RolloutStatus, Trajectory
+from workbench.rollout.worker import RolloutSetup, failure_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    import pandas as pd
+
+    from workbench.rollout.rewards import Reward
+    from workbench.types import SamplingParams
+
+
+class WorkerPort(Protocol):
+    """Plays rollouts, here or in another process. Cancelling a call stops its rollout."""
+
+    async def run(self, setup: RolloutSetup, spec: RolloutSpec) -> Trajectory: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutSnapshot:
+    """A batch of rollouts at one moment."""
+
+    agent: str
+    total: int
+    running: int
+    done: int
+    failed: int
+    cancelled: int
+    sampled_tokens: int
+    """Of the rollouts that ended."""
+    mean_reward: float | None
+    """Of those that have a reward; None when none has."""
+    wall_s: float
+    """Since the batch began, until it ended."""
+
+    @property
+    def ended(self) -> int:
+        """Rollouts that ended, however."""
+        return self.done + self.failed + self.cancelled
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Sampled tokens of ended rollouts per second of wall time."""
+        return self.sampled_tokens / self.wall_s if self.wall_s else 0.0
+
+
+class RolloutRun:
+    """A batch in progress. Awaiting it gives its trajectories in the order of the tasks."""
+
+    def __init__(
+        self,
+        setup: RolloutSetup,
+        specs: Sequence[RolloutSpec],
+        workers: Sequence[WorkerPort],
+        *,
+        concurrency: int,
+        pad_id: int,
+    ) -> None:
+        self.setup = setup
+        self._specs = specs
+        self._workers = workers
+        self._load: Counter[int] = Counter()
+        self._slots = asyncio.Semaphore(concurrency)
+        self._pad_id = pad_id
+        self._ended: dict[str, Trajectory] = {}
+        self._running = 0
+        self._started_s = time.monotonic()
+        self._wall_s: float | None = None
+        self._tasks = [asyncio.create_task(self._play(spec)) for spec in specs]
+        self._all = asyncio.ensure_future(self._gather())
+
+    def __await__(self) -> Generator[Any, None, list[Trajectory]]:
+        return asyncio.shield(self._all).__await__()
+
+    def cancel(self) -> None:
+        """Stop what has not ended; it becomes cancelled rows. What has ended stays."""
+        for task in self._tasks:
+            task.cancel()
+
+    def snapshot(self) -> RolloutSnapshot:
+        """Where it stands."""
+        ended = list(self._ended.values())
+        by_status = Counter(trajectory.status for trajectory in ended)
+        rewards = [t.reward for t in ended if t.reward is not None]
+        return RolloutSnapshot(
+            agent=self.setup.agent,
+            total=len(self._specs),
+            running=self._running,
+            done=by_status[RolloutStatus.DONE],
+            failed=by_status[RolloutStatus.FAILED],
+            cancelled=by_status[RolloutStatus.CANCELLED],
+            sampled_tokens=sum(t.sampled_tokens for t in ended),
+            mean_reward=sum(rewards) / len(rewards) if rewards else None,
+            wall_s=self._wall_s or time.monotonic() - self._started_s,
+        )
+
+    def trajectories(self) -> list[Trajectory]:
+        """Those that have ended, in the order of the tasks."""
+        return [self._ended[s.rollout_id] for s in self._specs if s.rollout_id in self._ended]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A row per rollout that has ended."""
+        return trajectory_frame(self.trajectories())
+
+    def batch(self) -> RolloutBatch:
+        """The batch tensors of the rollouts that have ended."""
+        return make_batch(self.trajectories(), pad_id=self._pad_id)
+
+    async def _gather(self) -> list[Trajectory]:
+        await asyncio.wait(self._tasks)
+        self._wall_s = time.monotonic() - self._started_s
+        return self.trajectories()
+
+    async def _play(self, spec: RolloutSpec) -> None:
+        try:
+            async with self._slots:
+                self._running += 1
+                try:
+                    self._ended[spec.rollout_id] = await self._on_a_worker(spec)
+                finally:
+                    self._running -= 1
+        except asyncio.CancelledError:
+            self._ended[spec.rollout_id] = self._unplayed(spec, RolloutStatus.CANCELLED)
+        except Exception as error:  # noqa: BLE001 - a worker that died is this row's failure
+            self._ended[spec.rollout_id] = self._unplayed(
+                spec, RolloutStatus.FAILED, **failure_fields(error)
+            )
+
+    async def _on_a_worker(self, spec: RolloutSpec) -> Trajectory:
+        number = min(range(len(self._workers)), key=lambda i: self._load[i])
+        self._load[number] += 1
+        try:
+            return await self._workers[number].run(self.setup, spec)
+        finally:
+            self._load[number] -= 1
+
+    def _unplayed(self, spec: RolloutSpec, status: RolloutStatus, **failure: str) -> Trajectory:
+        return Trajectory(
+            spec.rollout_id, spec.group, spec.index, self.setup.agent, spec.task,
+            segments=(), turns=(), tool_calls=(), messages=(),
+            status=status, reward=None, **failure,
+        )  # fmt: skip
+
+
+class AgentLoopManager:
+    """Plays batches on a fixed set of workers.
+
+    Args:
+        workers: at least one.
+        concurrency: rollouts in flight at once, over all workers.
+        pad_id: fills the batch tensors.
+    """
+
+    def __init__(self, workers: Sequence[WorkerPort], *, concurrency: int, pad_id: int) -> None:
+        if not workers:
+            raise ConfigError("workers", "none", allowed="at least one")
+        self._workers = workers
+        self._concurrency = concurrency
+        self._pad_id = pad_id
+
+    def start(
+        self,
+        tasks: Tasks,
+        *,
+        agent: str | type[AgentLoopBase] = "single_turn",
+        n: int = 1,
+        sampling_params: SamplingParams | None = None,
+        reward: Reward | None = None,
+        timeout_s: float | None = None,
+        **loop_args: Any,
+    ) -> RolloutRun:
+        """Begin a batch; needs a running event loop.
+
+        Args:
+            tasks: strings, mappings or a DataFrame.
+            agent: a registered name or a loop class.
+            n: rollouts per task.
+            sampling_params: by the engine's names.
+            reward: of a finished trajectory.
+            timeout_s: wall time of one rollout.
+            loop_args: settings of the loop class.
+
+        Raises:
+            ConfigError: unknown agent, or settings that it does not take.
+            TaskError: a task lacks a field.
+        """
+        name, loop = agent_loop(agent)
+        check_loop_args(name, loop, loop_args)
+        specs = rollout_specs(tasks, loop, n)
+        setup = RolloutSetup(name, loop, loop_args, sampling_params or {}, reward, timeout_s)
+        return RolloutRun(
+            setup, specs, self._workers, concurrency=self._concurrency, pad_id=self._pad_id
+        )
+
+    async def generate_sequences(self, tasks: Tasks, **options: Any) -> RolloutBatch:
+        """Play a batch to its end; options as in :meth:`start`. Cancelling it stops the batch."""
+        run = self.start(tasks, **options)
+        try:
+            await run
+        except asyncio.CancelledError:
+            run.cancel()
+            raise
+        return run.batch()
+
+
+def check_loop_args(name: str, loop: type[AgentLoopBase], given: dict[str, Any]) -> None:
+    """Refuse settings that no ``__init__`` of the loop class takes."""
+    known = _known_args(loop)
+    for setting in given:
+        if setting not in known:
+            raise ConfigError(setting, f"agent {name!r} has no such setting", allowed=sorted(known))
+
+
+def _known_args(loop: type[AgentLoopBase]) -> set[str]:
+    found: set[str] = set()
+    for cls in loop.__mro__:
+        if "__init__" in vars(cls) and cls is not object:
+            found |= set(inspect.signature(cls.__init__).parameters)
+    return found - {"self", "client", "renderer", "common", "kwargs", "args"}

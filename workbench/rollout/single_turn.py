@@ -1,0 +1,39 @@
+"""One question, one answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from workbench.rollout.loop import AgentLoopBase, register
+from workbench.rollout.rendering import Message, task_messages
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from workbench.types import SamplingParams
+
+
+@register("single_turn")
+class SingleTurnAgentLoop(AgentLoopBase):
+    """Asks once.
+
+    Args:
+        preamble: messages before the task's own: a system message, examples.
+        common: what :class:`AgentLoopBase` takes.
+    """
+
+    def __init__(self, *, preamble: Sequence[Message] = (), **common: Any) -> None:
+        super().__init__(**common)
+        self._preamble = list(preamble)
+
+    @classmethod
+    def check_task(cls, task: Mapping[str, Any]) -> None:
+        """It needs ``prompt`` or ``messages``."""
+        task_messages(task)
+
+    async def run(self, sampling_params: SamplingParams, **task: Any) -> None:
+        """Render, sample, read."""
+        record = self.trajectory.messages
+        record += [*self._preamble, *task_messages(task)]
+        output = await self.generate(self.renderer.prompt(record), sampling_params)
+        record.append(self.renderer.parse(output.token_ids).as_message())

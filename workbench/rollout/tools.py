@@ -1,0 +1,143 @@
+"""Tools: a typed function with a docstring is one.
+
+The schema that the model sees comes from the type hints and the ``Args:`` of the docstring. Tools
+run apart from everything else: async ones on the loop, others on threads of their own, each with a
+time limit, so that a slow one delays nobody.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import json
+import operator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+TOOL_THREADS = 16
+"""Blocking tools that run at once in one worker."""
+
+_threads = ThreadPoolExecutor(TOOL_THREADS, thread_name_prefix="tool")
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that the model may call."""
+
+    function: Callable[..., Any]
+    name: str
+    spec: Mapping[str, Any]
+    """In OpenAI's function form."""
+
+    def problem_with(self, arguments: Mapping[str, Any]) -> str:
+        """Why these arguments cannot be passed; empty when they can."""
+        try:
+            inspect.signature(self.function).bind(**arguments)
+        except TypeError as error:
+            wanted = ", ".join(self.spec["function"]["parameters"].get("properties", {}))
+            return f"{self.name}: {error}; it takes {wanted or 'nothing'}"
+        return ""
+
+    async def call(self, arguments: Mapping[str, Any], timeout_s: float) -> str:
+        """Execute it; what the model gets to read.
+
+        Raises:
+            TimeoutError: it took too long. A blocking function's thread ends when it does.
+        """
+        async with asyncio.timeout(timeout_s):
+            if inspect.iscoroutinefunction(self.function):
+                result = await self.function(**arguments)
+            else:
+                loop = asyncio.get_running_loop()
+                result = await loop.run_in_executor(_threads, lambda: self.function(**arguments))
+        return result if isinstance(result, str) else json.dumps(result, default=str)
+
+
+def tool(function: Callable[..., Any]) -> Tool:
+    """Make a tool of a function.
+
+    Raises:
+        ConfigError: a parameter has no type hint or no line in the docstring's ``Args:``.
+    """
+    from transformers.utils import get_json_schema
+    from transformers.utils.chat_template_utils import (
+        DocstringParsingException,
+        TypeHintParsingException,
+    )
+
+    try:
+        spec = get_json_schema(function)
+    except (DocstringParsingException, TypeHintParsingException) as error:
+        raise ConfigError(
+            f"tool {function.__name__!r}", str(error),
+            allowed="a type hint and a line under Args: in the docstring for each parameter",
+        ) from error  # fmt: skip
+    spec["function"].pop("return", None)  # OpenAI's form has no place for it
+    return Tool(function, spec["function"]["name"], spec)
+
+
+def by_name(tools: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
+    """Tools by their names.
+
+    Raises:
+        ConfigError: two have the same name, or one cannot be a tool.
+    """
+    named: dict[str, Tool] = {}
+    for item in tools:
+        made = item if isinstance(item, Tool) else tool(item)
+        if made.name in named:
+            raise ConfigError("tools", f"two tools are called {made.name!r}")
+        named[made.name] = made
+    return named
+
+
+_OPERATORS: dict[type, Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+}
+
+MAX_EXPRESSION = 200
+"""Characters; arithmetic that a task needs is far shorter."""
+
+
+def calculator(expression: str) -> str:
+    """Evaluate an arithmetic expression.
+
+    Args:
+        expression: Numbers with + - * / // % and parentheses, such as "12 + 7".
+    """
+    if len(expression) > MAX_EXPRESSION:
+        raise ValueError(f"the expression has more than {MAX_EXPRESSION} characters")
+    value = _evaluate(ast.parse(expression.strip(), mode="eval").body)
+    return str(int(value) if float(value).is_integer() else value)
+
+
+def _evaluate(node: ast.expr) -> float:
+    match node:
+        case ast.Constant(value=int() | float() as value):
+            return value
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            return float_or_int(_OPERATORS[type(op)](_evaluate(left), _evaluate(right)))
+        case ast.UnaryOp(op=op, operand=operand) if type(op) in _OPERATORS:
+            return float_or_int(_OPERATORS[type(op)](_evaluate(operand)))
+    raise ValueError(f"only numbers and + - * / // % ( ) are allowed, not {ast.unparse(node)!r}")
+
+
+def float_or_int(value: Any) -> float:
+    """A number as it is; anything else is no arithmetic."""
+    if isinstance(value, int | float):
+        return value
+    raise ValueError(f"{value!r} is not a number")
