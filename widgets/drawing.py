@@ -5,13 +5,10 @@ Every colour is set on the object, so that a notebook's own matplotlib style cha
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -19,15 +16,19 @@ from numpy.typing import NDArray
 
 from widgets import theme
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+
 Floats = NDArray[np.float64]
 
 FONT = "DejaVu Sans"
 """Ships with matplotlib, so that a picture is the same on every machine."""
 
-MAX_LEVELS = 12
-"""Up to so many different values are drawn as they are; more are put into bins."""
-MAX_TICKS = 16
-"""Labels on an axis of batches; of more batches only every n-th is labelled."""
+LABEL_BOX = {"facecolor": theme.PAPER, "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
+"""Behind text that may lie on something."""
+
 LABEL_LENGTH = 28
 """Characters of a replica's or batch's name that a picture has room for."""
 
@@ -61,7 +62,13 @@ def style_axes(axes: Axes, *, x: str = "", y: str = "", title: str = "") -> None
 def set_title(figure: Figure, title: str, words: str) -> None:
     """The title on top, and what the picture shows in words, as the figure's label."""
     figure.suptitle(
-        title, x=0.008, ha="left", color=theme.INK, fontsize=11.5, fontweight="bold", fontfamily=FONT
+        title,
+        x=0.008,
+        ha="left",
+        color=theme.INK,
+        fontsize=11.5,
+        fontweight="bold",
+        fontfamily=FONT,
     )
     figure.set_label(words)
 
@@ -95,9 +102,9 @@ def empty_figure(title: str, *, x: str, y: str) -> Figure:
 def add_legend(figure: Figure, handles: Sequence[object]) -> None:
     """One legend for the whole figure, below it."""
     legend = figure.legend(
-        handles=list(handles),  # type: ignore[arg-type]  # lines and patches alike
+        handles=list(handles),
         loc="outside lower left",
-        ncols=5,
+        ncols=6,
         frameon=False,
         labelcolor=theme.INK,
         prop={"family": FONT, "size": 8.5},
@@ -131,10 +138,10 @@ def label(name: str) -> str:
     return short.replace("$", r"\$")
 
 
-def thousands(axes: Axes, which: str) -> None:
-    """Whole numbers with separators on the ``x`` or ``y`` axis."""
+def thousands(axes: Axes, which: str, most: int = 5) -> None:
+    """At most so many whole numbers, with separators, on the ``x`` or ``y`` axis."""
     axis = axes.xaxis if which == "x" else axes.yaxis
-    axis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+    axis.set_major_locator(MaxNLocator(nbins=most, integer=True))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
 
 
@@ -142,81 +149,6 @@ def count(number: int, noun: str) -> str:
     """``1 batch``, ``1,024 batches``."""
     plural = noun + ("es" if noun.endswith("ch") else "s")
     return f"{number:,} {noun if number == 1 else plural}"
-
-
-@dataclass(frozen=True, slots=True)
-class Levels:
-    """Where the bars of a distribution lie: ``(L,)`` centres, one height, ``(L + 1,)`` edges."""
-
-    centres: Floats
-    height: float
-    edges: Floats
-
-
-def levels_of(values: Floats) -> Levels:
-    """Levels for finite values: each different value where they are few, else equal bins."""
-    distinct = np.unique(values)
-    if len(distinct) > MAX_LEVELS:
-        edges = np.histogram_bin_edges(values, bins=2 * MAX_LEVELS)
-        return Levels((edges[:-1] + edges[1:]) / 2, float(edges[1] - edges[0]) * 0.92, edges)
-    gaps = np.diff(distinct)
-    spread = float(distinct[-1] - distinct[0]) or max(abs(float(distinct[0])), 1.0)
-    height = min(float(gaps.min()) if len(gaps) else math.inf, spread / 8) * 0.8
-    middles = (distinct[:-1] + distinct[1:]) / 2
-    edges = np.concatenate([[distinct[0] - spread], middles, [distinct[-1] + spread]])
-    return Levels(distinct, height, edges)
-
-
-def draw_distributions(axes: Axes, groups: Sequence[Floats], colour: str) -> None:
-    """A sideways histogram per group in its own slot; the longest bar of all fills its slot.
-
-    Bar lengths are shares of the group's own values. Missing values are left out, and a group
-    without any says so.
-    """
-    known = [group[np.isfinite(group)] for group in groups]
-    levels = levels_of(np.concatenate(known))
-    counts = [np.histogram(group, bins=levels.edges)[0] for group in known]
-    shares = [found / max(found.sum(), 1) for found in counts]
-    longest = max(float(share.max()) for share in shares)
-    for slot, share in enumerate(shares):
-        filled = share > 0
-        axes.barh(
-            levels.centres[filled], 0.8 * share[filled] / longest, height=levels.height,
-            left=slot - 0.4, color=colour, edgecolor=colour, linewidth=0.4, alpha=0.75,
-        )  # fmt: skip
-        axes.axvline(slot - 0.4, color=theme.GRID, linewidth=0.8, zorder=0.5)
-        if not len(known[slot]):
-            write(
-                axes, slot, 0.5, "no value", transform=axes.get_xaxis_transform(), rotation=90,
-                ha="center", va="center", color=theme.MUTED,
-            )  # fmt: skip
-    axes.grid(visible=False, axis="x")
-
-
-def draw_centres(axes: Axes, centres: Floats, form: str) -> None:
-    """Connect one central value per slot, and write it where there is room."""
-    slots = np.arange(len(centres), dtype=np.float64)
-    axes.plot(
-        slots, centres, color=theme.INK, linewidth=1, marker="D", markersize=4.5,
-        markerfacecolor=theme.PAPER, markeredgecolor=theme.INK, zorder=4,
-    )  # fmt: skip
-    if len(centres) > MAX_TICKS:
-        return
-    box = {"facecolor": theme.PAPER, "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
-    for slot, value in enumerate(centres):
-        if math.isfinite(value):
-            axes.annotate(
-                format(value, form), (slot, value), xytext=(6, 5), textcoords="offset points",
-                color=theme.INK, fontsize=8, fontfamily=FONT, bbox=box, zorder=5,
-            )  # fmt: skip
-
-
-def batch_ticks(axes: Axes, batches: Sequence[str]) -> None:
-    """Name the slots, every n-th where there are many."""
-    step = -(-len(batches) // MAX_TICKS)
-    slots = range(0, len(batches), step)
-    axes.set_xticks(list(slots), [label(batches[slot]) for slot in slots])
-    axes.set_xlim(-0.6, max(len(batches) - 0.4, 0.6))
 
 
 def patch(colour: str, text: str, hatch: str = "") -> Patch:

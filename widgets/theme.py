@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES: tuple[tuple[float, ...], ...] = (
@@ -60,7 +63,9 @@ def replica_styles(replica_ids: Iterable[str]) -> dict[str, ReplicaStyle]:
     beside others as alone.
     """
     ordered = sorted(set(replica_ids), key=natural_key)
-    numbers = [int(found[0]) for found in (re.findall(r"[0-9]+$", name) for name in ordered) if found]
+    numbers = [
+        int(found[0]) for found in (re.findall(r"[0-9]+$", name) for name in ordered) if found
+    ]
     if len(set(numbers)) != len(ordered):
         numbers = list(range(len(ordered)))
     return {name: replica_style(number) for name, number in zip(ordered, numbers, strict=True)}

@@ -91,7 +91,7 @@ async def polite(future: concurrent.futures.Future[T], tick_s: float = POLITE_TI
 
 async def end_task(task: asyncio.Task[Any] | None) -> None:
     """Cancel a task that its owner no longer needs, and wait until it is gone."""
-    if task is None:
+    if task is None or task.done():  # one that is done may belong to a loop that is closed
         return
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from workbench.aio import end_task
 from workbench.errors import RequestError
-from workbench.types import GenerateRequest, TokenDelta
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
+
+    from workbench.types import GenerateRequest, TokenDelta
 
 
 class ReplicaPort(Protocol):
@@ -38,7 +39,7 @@ class Channel:
         self._port = port
         self._id = channel_id
         self._queues: dict[str, asyncio.Queue[TokenDelta | Exception]] = {}
-        self._outbox: list[tuple[GenerateRequest, asyncio.Future[None]]] = []
+        self._outbox: list[GenerateRequest] = []
         self._delivered = 0
         self._sender: asyncio.Task[None] | None = None
         self._listener: asyncio.Task[None] | None = None
@@ -56,55 +57,56 @@ class Channel:
             ReplicaDiedError: the replica is gone; what came before is good.
         """
         queue = self._queues[request.request_id] = asyncio.Queue()
+        self._outbox.append(request)
+        self._send()
         over = False
         try:
-            try:
-                await self._submit(request)
-            except RequestError:
-                over = True
-                raise
-            self._listen()
             while not over:
-                delta = await queue.get()
-                error = delta if isinstance(delta, Exception) else delta.error
-                if error is not None:
-                    over = True
-                    raise error
-                assert isinstance(delta, TokenDelta)
-                over = delta.is_last
-                yield delta
+                news = await queue.get()
+                if isinstance(news, Exception):
+                    over = isinstance(news, RequestError)  # after others the engine may go on
+                    raise news
+                over = news.is_last
+                if news.error:
+                    raise news.error
+                yield news
         finally:
             del self._queues[request.request_id]
             if not over:
                 self._port.abort([request.request_id])
 
-    async def aclose(self) -> None:
-        """End the channel's tasks. Idempotent."""
+    async def aclose(self, reason: Exception) -> None:
+        """End the channel's tasks; what is open on it ends with ``reason``. Idempotent."""
+        self._outbox.clear()
+        self._tell_all(reason)
         await end_task(self._sender)
         await end_task(self._listener)
 
-    async def _submit(self, request: GenerateRequest) -> None:
-        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._outbox.append((request, answer))
-        if self._sender is None or self._sender.done():
-            self._sender = asyncio.create_task(self._send())
-        await answer
+    def _tell(self, request_id: str, news: TokenDelta | Exception) -> None:
+        if queue := self._queues.get(request_id):
+            queue.put_nowait(news)
 
-    async def _send(self) -> None:
+    def _tell_all(self, error: Exception) -> None:
+        for request_id in self._queues:
+            self._tell(request_id, error)
+
+    def _send(self) -> None:
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.create_task(self._send_all())
+
+    async def _send_all(self) -> None:
         while self._outbox:
             batch, self._outbox = self._outbox, []
-            wanted = [(request, answer) for request, answer in batch if not answer.cancelled()]
+            wanted = [request for request in batch if request.request_id in self._queues]
+            refusals: Sequence[Exception | None]
             try:
-                refusals = await self._port.submit(self._id, [request for request, _ in wanted])
+                refusals = await self._port.submit(self._id, wanted)
             except Exception as error:  # noqa: BLE001 - handed to everyone who waits for it
                 refusals = [error] * len(wanted)
-            for (_, answer), refusal in zip(wanted, refusals, strict=True):
-                if answer.cancelled():
-                    continue
-                if refusal is None:
-                    answer.set_result(None)
-                else:
-                    answer.set_exception(refusal)
+            for request, refusal in zip(wanted, refusals, strict=True):
+                if refusal is not None:
+                    self._tell(request.request_id, refusal)
+            self._listen()
 
     def _listen(self) -> None:
         if self._listener is None or self._listener.done():
@@ -115,9 +117,7 @@ class Channel:
             try:
                 self._delivered, deltas = await self._port.collect(self._id, self._delivered)
             except Exception as error:  # noqa: BLE001 - handed to every open request
-                for queue in self._queues.values():
-                    queue.put_nowait(error)
+                self._tell_all(error)
                 return
             for delta in deltas:
-                if queue := self._queues.get(delta.request_id):
-                    queue.put_nowait(delta)
+                self._tell(delta.request_id, delta)

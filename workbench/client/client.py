@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from workbench.client.channel import Channel, ReplicaPort
 from workbench.client.generation import Generation
-from workbench.errors import DeadlineError, NoProgressError, ReplicaDiedError
+from workbench.errors import DeadlineError, NoProgressError, PoolClosedError, ReplicaDiedError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -39,15 +39,15 @@ class BalancerPort(Protocol):
         ...
 
     async def replica(self, replica_id: str) -> ReplicaPort:
-        """The way to a replica."""
+        """The way to a replica; :class:`ReplicaDiedError` if there is none any more."""
         ...
 
     def release(self, lease: Lease) -> None:
         """Give a lease back; does not wait."""
         ...
 
-    def report_death(self, replica_id: str) -> None:
-        """Tell that a replica is gone; does not wait."""
+    def report_death(self, lease: Lease) -> None:
+        """Tell that the replica of an open lease is gone; does not wait."""
         ...
 
     def end_session(self, session_id: str) -> None:
@@ -133,10 +133,13 @@ class LLMServerClient:
         self._balancer.end_session(request_id)
 
     async def aclose(self) -> None:
-        """Stop listening to the replicas. Idempotent; the client can be used again."""
+        """Stop listening to the replicas; calls in flight end with :class:`PoolClosedError`.
+
+        Idempotent; the client can be used again.
+        """
         channels, self._channels = self._channels, {}
         for channel in channels.values():
-            await channel.aclose()
+            await channel.aclose(PoolClosedError("the client was closed during this call"))
 
     async def __aenter__(self) -> Self:
         return self
@@ -149,6 +152,7 @@ class LLMServerClient:
         while not generation.finished:
             before = generation.num_tokens
             death: ReplicaDiedError | None = None
+            channel: Channel | None = None
             async with self._lease(generation.session_id) as lease:
                 request = generation.begin_attempt(lease.replica_id)
                 try:
@@ -159,11 +163,19 @@ class LLMServerClient:
                             yield delta
                 except ReplicaDiedError as error:
                     death = error
-                    self._channels.pop(lease.replica_id, None)
-                    self._balancer.report_death(lease.replica_id)
+                    self._balancer.report_death(lease)
+                    await self._drop(lease.replica_id, channel, death)
             if death is not None:
                 stalled = stalled + 1 if generation.num_tokens == before else 0
                 await self._back_off(stalled, death)
+
+    async def _drop(
+        self, replica_id: str, channel: Channel | None, death: ReplicaDiedError
+    ) -> None:
+        """End the channel to a dead replica, unless another call did; its calls go on elsewhere."""
+        if channel is not None and self._channels.get(replica_id) is channel:
+            del self._channels[replica_id]
+            await channel.aclose(death)
 
     async def _back_off(self, stalled: int, death: ReplicaDiedError) -> None:
         if stalled >= MAX_STALLED_ATTEMPTS:

@@ -48,6 +48,7 @@ class Generation:
         self._attempt_start = 0
         self._first: TokenDelta | None = None
         self._preempted: int | None = None
+        self._preempted_before = 0
         self._started_s = time.monotonic()
 
     @property
@@ -64,6 +65,7 @@ class Generation:
         """The request that continues from the tokens delivered so far."""
         self._attempts += 1
         self._attempt_start = self.num_tokens
+        self._preempted_before = self._preempted or 0
         self._replica_id = replica_id
         sampling = dict(self._sampling)
         if sampling["max_tokens"] is not None:
@@ -87,7 +89,7 @@ class Generation:
             self._append_span(VersionSpan(delta.version, start, self.num_tokens))
         self._first = self._first or delta
         if delta.num_preempted is not None:
-            self._preempted = delta.num_preempted
+            self._preempted = self._preempted_before + delta.num_preempted
         if delta.version_spans:
             self._take_engine_spans(delta.version_spans)
         self._finish = delta.finish_reason

@@ -10,7 +10,7 @@ import random
 import time
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import ConfigError
+from workbench.errors import ReplicaDiedError
 from workbench.routing.policies import make_policy
 from workbench.routing.table import RoutingTable
 from workbench.types import Lease, ReplicaState, RoutingSnapshot
@@ -102,19 +102,18 @@ class GlobalRequestLoadBalancer:
         """Only ready replicas get new work."""
         self._table.set_state(replica_id, state)
 
-    def report_death(self, replica_id: str) -> None:
-        """A client lost this replica: out of rotation at once."""
-        if replica_id in self._handles:
-            self._table.set_state(replica_id, ReplicaState.UNHEALTHY)
+    def report_death(self, lease: Lease) -> None:
+        """A client lost the replica of this open lease: out of rotation at once."""
+        self._table.report_death(lease)
 
     def handle(self, replica_id: str) -> Any:
         """The handle of a replica.
 
         Raises:
-            ConfigError: there is no such replica.
+            ReplicaDiedError: there is none of this name (any more).
         """
         if replica_id not in self._handles:
-            raise ConfigError("replica_id", f"unknown {replica_id!r}", allowed=self._handles)
+            raise ReplicaDiedError(replica_id, "it is not in the pool any more")
         return self._handles[replica_id]
 
     # -- views ------------------------------------------------------------------------------

@@ -137,7 +137,7 @@ class PoolController:
             config.engine_args,
             self._placement.device,
             self._placement.threads,
-            config.seed,
+            config.seed + int(replica_id.rpartition("-")[2]),
         )
 
     async def _start_failure(self, error: BaseException) -> BaseException:

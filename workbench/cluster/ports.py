@@ -87,10 +87,10 @@ class RayBalancer:
         """Sent and not waited for."""
         self._handle.release_server.remote(lease)
 
-    def report_death(self, replica_id: str) -> None:
+    def report_death(self, lease: Lease) -> None:
         """Sent and not waited for."""
-        self._replicas.pop(replica_id, None)
-        self._handle.report_death.remote(replica_id)
+        self._replicas.pop(lease.replica_id, None)
+        self._handle.report_death.remote(lease)
 
     def end_session(self, session_id: str) -> None:
         """Sent and not waited for."""

@@ -68,9 +68,13 @@ class ReplicaActor:
 
             self._stage = "preparing the model"
             model_dir = await asyncio.to_thread(resolve_model, spec.model)
-            prepare_environment(spec.device, spec.threads, spec.seed)
+            prepare_environment(spec.device, spec.threads)
             engine = VLLMEngine(
-                spec.replica_id, str(model_dir), spec.engine_args, device=spec.device
+                spec.replica_id,
+                str(model_dir),
+                spec.engine_args,
+                device=spec.device,
+                seed=spec.seed,
             )
         self._stage = "starting the engine"
         self._host = EngineHost(spec.replica_id, engine)

@@ -9,6 +9,7 @@ nothing but the standard library and ``/proc``; where there is no ``/proc`` ther
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -51,11 +52,10 @@ def descendants(pid: int) -> dict[int, str]:
 
 def _children(pid: int) -> list[int]:
     children: list[int] = []
-    try:
+    with contextlib.suppress(OSError):  # it ended meanwhile
         for task in (PROC / str(pid) / "task").iterdir():
-            children += map(int, (task / "children").read_text().split())
-    except OSError:
-        pass  # it ended meanwhile
+            with contextlib.suppress(OSError):  # that thread did; children hang on others too
+                children += map(int, (task / "children").read_text().split())
     return children
 
 
@@ -81,7 +81,8 @@ def _watch(pid: int) -> None:
         # Grandchildren that were never noted belong to a child that is about to go.
         for doomed, since in {**descendants(child), child: started}.items():
             if _start_time(doomed) == since:
-                os.kill(doomed, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it just ended by itself
+                    os.kill(doomed, signal.SIGKILL)
 
 
 def _main() -> None:

@@ -10,6 +10,8 @@ The host owns one task (the pump), which runs while requests are in flight.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -27,6 +29,8 @@ FLUSH_S = 0.05
 
 POLL_S = 20.0
 """How long a collect call waits when there is nothing to say."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -65,28 +69,33 @@ class EngineHost:
             ReplicaDiedError: the engine is gone.
         """
         channel = self._channels.setdefault(channel_id, _Channel())
-        return [await self._submit(channel, request) for request in requests]
+        batch = {request.request_id: request for request in requests}
+        # Registered before the engine knows them: a first delta may come before add() returns,
+        # and an abort while a request still waits behind others of its batch.
+        self._owner |= dict.fromkeys(batch, channel)
+        channel.open |= batch.keys()
+        self._adding |= batch.keys()
+        try:
+            return [await self._add(request) for request in batch.values()]
+        finally:
+            for request_id in self._adding & batch.keys():
+                self._forget(request_id)
+            self._adding -= batch.keys()
+            self._doomed -= batch.keys()
 
-    async def _submit(self, channel: _Channel, request: GenerateRequest) -> RequestError | None:
+    async def _add(self, request: GenerateRequest) -> RequestError | None:
+        """Hand a request to the engine; one that stays in ``_adding`` was not taken."""
         if self._death:
             raise self._death
-        # Registered before the engine knows it: its first delta may come before add() returns.
-        self._owner[request.request_id] = channel
-        channel.open.add(request.request_id)
-        self._adding.add(request.request_id)
         try:
             await self._engine.add(request)
-        except BaseException as error:
-            self._forget(request.request_id)
-            if isinstance(error, RequestError):
-                return error
-            if isinstance(error, ReplicaDiedError):
-                self._fail_all(error)
+        except RequestError as refusal:
+            return refusal
+        except ReplicaDiedError as death:
+            self._fail_all(death)
             raise
-        finally:
-            self._adding.discard(request.request_id)
+        self._adding.discard(request.request_id)
         if request.request_id in self._doomed:
-            self._doomed.discard(request.request_id)
             await self._engine.abort([request.request_id])
         if self._pump_task is None or self._pump_task.done():
             self._pump_task = asyncio.create_task(self._pump(), name=f"pump-{self.replica_id}")
@@ -95,19 +104,18 @@ class EngineHost:
     async def collect(self, channel_id: str, delivered: int) -> tuple[int, list[TokenDelta]]:
         """Deltas after the first ``delivered`` of this channel; waits until there are some.
 
-        Returns the number to acknowledge next time, and the deltas. Both may be what they were
-        after ``POLL_S`` seconds without news.
+        Returns the number to acknowledge next time, and the deltas. There may be none after
+        ``POLL_S`` seconds without news. A client that counts from 0 again gets all that is left.
         """
         channel = self._channels.setdefault(channel_id, _Channel())
-        del channel.outbox[: delivered - channel.delivered]
-        channel.delivered = delivered
+        acknowledged = max(0, delivered - channel.delivered)
+        del channel.outbox[:acknowledged]
+        channel.delivered += acknowledged
         if not channel.outbox:
             channel.news.clear()
-            try:
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(channel.news.wait(), POLL_S)
-            except TimeoutError:
-                return delivered, []
-        return delivered + len(channel.outbox), list(channel.outbox)
+        return channel.delivered + len(channel.outbox), list(channel.outbox)
 
     async def abort(self, request_ids: Iterable[str]) -> None:
         """Stop requests in the engine; those that are unknown or over are passed over."""
@@ -121,9 +129,8 @@ class EngineHost:
         """Forget a client and stop what it still has running."""
         channel = self._channels.pop(channel_id, None)
         if channel:
-            await self.abort(list(channel.open))
-            for request_id in list(channel.open):
-                self._forget(request_id)
+            # They stay registered until their last words, so that the pump takes those.
+            await self.abort(channel.open)
 
     def figures(self) -> EngineFigures:
         """What the engine reports of itself."""
@@ -136,15 +143,16 @@ class EngineHost:
         await self._engine.close()
 
     async def _pump(self) -> None:
-        while self._owner:
-            await self._engine.wait(self._flush_s)
-            try:
-                deltas = self._engine.drain()
-            except ReplicaDiedError as death:
-                self._fail_all(death)
-                return
-            for delta in deltas:
-                self._post(delta)
+        try:
+            while self._owner:
+                await self._engine.wait(self._flush_s)
+                for delta in self._engine.drain():
+                    self._post(delta)
+        except ReplicaDiedError as death:
+            self._fail_all(death)
+        except Exception as error:  # a silent end would leave every caller waiting
+            logger.exception("the engine of %s broke", self.replica_id)
+            self._fail_all(ReplicaDiedError(self.replica_id, f"{type(error).__name__}: {error}"))
 
     def _post(self, delta: TokenDelta) -> None:
         channel = self._owner.get(delta.request_id)

@@ -88,13 +88,15 @@ class SimulatedEngine:
             raise RequestError("prompt_ids", "is empty", allowed="at least one token")
         if room < 1:
             raise RequestError(
-                "prompt_ids", f"{len(request.prompt_ids)} tokens", allowed=f"< {room}"
+                "prompt_ids",
+                f"{len(request.prompt_ids)} tokens",
+                allowed=f"< {self._args.max_model_len} tokens",
             )
         vocabulary = range(self._args.vocab_size)
         for token in request.prompt_ids:
             if token not in vocabulary:
                 raise RequestError("prompt_ids", f"token id {token} is out of vocabulary")
-        return min(room, int(request.sampling.get("max_tokens") or 16))
+        return min(room, int(request.sampling.get("max_tokens") or room))
 
     async def _step_loop(self) -> None:
         while self._batch and not self._dead:
@@ -157,7 +159,9 @@ class SimulatedEngine:
             finish_reason=running.finish,
             num_cached_tokens=0,
             num_preempted=0,
-            version_spans=(VersionSpan(0, 0, running.sampled),) if running.finish else (),
+            version_spans=(
+                (VersionSpan(0, 0, running.sampled),) if running.finish and running.sampled else ()
+            ),
         )
 
     async def abort(self, request_ids: Iterable[str]) -> None:

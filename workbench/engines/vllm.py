@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 COMMON_ARGS: dict[str, Any] = {
     "logprobs_mode": "processed_logprobs",  # what was sampled from, temperature included
     "enable_prefix_caching": True,
-    "disable_log_requests": True,
 }
 
 CPU_ARGS: dict[str, Any] = {
@@ -42,11 +41,21 @@ CPU_ENV = {
 }
 
 
-def prepare_environment(device: str, threads: int, seed: int) -> None:
+def make_args(
+    model_dir: str, given: Mapping[str, Any], *, device: str, seed: int = 0
+) -> dict[str, Any]:
+    """The arguments of a replica's engine: ours, then the caller's over them.
+
+    Replicas with one seed would sample alike, and the rollouts of a group could be the same ones.
+    """
+    ours = COMMON_ARGS | (CPU_ARGS if device == "cpu" else {})
+    return {"model": model_dir, "seed": seed} | ours | dict(given)
+
+
+def prepare_environment(device: str, threads: int, log_level: str = "INFO") -> None:
     """Set what vLLM reads from the environment; before it is first imported."""
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "INFO")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", log_level)
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-    os.environ.setdefault("PYTHONHASHSEED", str(seed))
     if device == "cpu":
         for name, value in CPU_ENV.items():
             os.environ.setdefault(name, value)
@@ -54,14 +63,19 @@ def prepare_environment(device: str, threads: int, seed: int) -> None:
 
 
 class VLLMEngine:
-    """Serves the model in ``model_dir``; ``engine_args`` reach ``AsyncEngineArgs`` untouched."""
+    """Serves the model in ``model_dir``; ``given`` reaches ``AsyncEngineArgs`` untouched."""
 
     def __init__(
-        self, replica_id: str, model_dir: str, engine_args: Mapping[str, Any], *, device: str
+        self,
+        replica_id: str,
+        model_dir: str,
+        given: Mapping[str, Any],
+        *,
+        device: str,
+        seed: int = 0,
     ) -> None:
-        defaults = COMMON_ARGS | (CPU_ARGS if device == "cpu" else {})
         self._replica_id = replica_id
-        self._args = {"model": model_dir, **defaults, **engine_args}
+        self._args = make_args(model_dir, given, device=device, seed=seed)
         self._llm: AsyncLLM | None = None
         self._collectors: dict[str, RequestOutputCollector] = {}
         self._aborted: list[str] = []
@@ -84,9 +98,8 @@ class VLLMEngine:
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        args = {k: v for k, v in self._args.items() if k in AsyncEngineArgs.__dataclass_fields__}
         return AsyncLLM.from_engine_args(
-            AsyncEngineArgs(**args), stat_loggers=[self._make_stat_logger]
+            AsyncEngineArgs(**self._args), stat_loggers=[self._make_stat_logger]
         )
 
     def _make_stat_logger(self, *config: Any) -> Any:  # noqa: ARG002 - ours needs none
@@ -270,12 +283,12 @@ def _sampling_params(sampling: Mapping[str, Any]) -> Any:
 
 def _refusal(error: Exception, request: GenerateRequest) -> RequestError:
     """vLLM's complaint, with the field that it is about."""
-    field = getattr(error, "parameter", None)
-    if field is None:
-        text = str(error)
-        named = [name for name in request.sampling if name in text]
-        field = f"sampling_params[{named[0]!r}]" if named else "prompt_ids"
-    return RequestError(str(field), str(error))
+    text = str(error)
+    parameter = getattr(error, "parameter", None)
+    named = [name for name in request.sampling if name == parameter or f"'{name}'" in text]
+    if named:
+        return RequestError(f"sampling_params[{named[0]!r}]", text)
+    return RequestError("prompt_ids", text)
 
 
 def _sampled_log_probs(ids: list[int], logprobs: Any) -> list[float]:
@@ -291,7 +304,10 @@ def _sampled_log_probs(ids: list[int], logprobs: Any) -> list[float]:
 def _finish_reason(reason: str | None) -> FinishReason | None:
     if reason is None:
         return None
-    return FinishReason(reason) if reason in FinishReason else FinishReason.ERROR
+    try:
+        return FinishReason(reason)
+    except ValueError:
+        return FinishReason.ERROR  # vLLM has reasons of its own, such as repetition
 
 
 def _kv_cache_tokens(cache_config: Any) -> int | None:

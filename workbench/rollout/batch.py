@@ -85,8 +85,9 @@ def make_batch(trajectories: Iterable[Trajectory], *, pad_id: int) -> RolloutBat
     segments = [segment for _, _, segment in pairs]
     tensors = _tensors(segments, pad_id)
     tensors["rm_scores"] = _scores(pairs, tensors["responses"].shape)
-    rows = pd.DataFrame([_row(*pair) for pair in pairs], columns=_columns(pairs))
-    return RolloutBatch(tensors, rows.convert_dtypes() if pairs else rows)
+    columns = _columns(pairs)
+    rows = pd.DataFrame([_row(*pair) for pair in pairs], columns=list(columns))
+    return RolloutBatch(tensors, rows.astype(columns))
 
 
 _EMPTY = Segment([], [], [], [], ())
@@ -135,15 +136,18 @@ def _scores(pairs: Sequence[tuple[Trajectory, int, Segment]], shape: tuple[int, 
     return scores
 
 
-_COLUMNS = (
-    "uid", "group", "index", "segment", "agent", "status", "error", "reward",
-    "num_turns", "finish_reason", "min_version", "max_version", "fork_reason",
-)  # fmt: skip
+_COLUMNS = {
+    "uid": "string", "group": "string", "index": "Int64", "segment": "Int64", "agent": "string",
+    "status": "string", "error": "string", "reward": "Float64", "num_turns": "Int64",
+    "finish_reason": "string", "min_version": "Int64", "max_version": "Int64",
+    "fork_reason": "string",
+}  # fmt: skip
+"""Fixed types: batches are concatenated, and their files read together."""
 
 
-def _columns(pairs: Sequence[tuple[Trajectory, int, Segment]]) -> list[str]:
-    parts = {part: None for trajectory, _, _ in pairs for part in trajectory.reward_parts}
-    return [*_COLUMNS, *(f"reward_{part}" for part in parts)]
+def _columns(pairs: Sequence[tuple[Trajectory, int, Segment]]) -> dict[str, str]:
+    parts = {f"reward_{part}": "Float64" for t, _, _ in pairs for part in t.reward_parts}
+    return _COLUMNS | parts
 
 
 def _row(trajectory: Trajectory, number: int, segment: Segment) -> dict[str, Any]:

@@ -48,7 +48,10 @@ class ParsedReply:
             message["tool_calls"] = [
                 {
                     "type": "function",
-                    "function": {"name": c.name, "arguments": c.arguments or c.raw},
+                    "function": {
+                        "name": c.name,
+                        "arguments": c.raw if c.arguments is None else c.arguments,
+                    },
                 }
                 for c in self.calls
             ]
@@ -256,7 +259,7 @@ def parse_tagged(text: str) -> ParsedReply:
 def _parse_call(raw: str) -> ParsedCall:
     try:
         call = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return ParsedCall("", None, raw, f"the call is not JSON: {error}")
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):
         return ParsedCall("", None, raw, 'the call has no "name"')
@@ -324,7 +327,13 @@ def task_messages(fields: Mapping[str, Any]) -> list[Message]:
                 allowed="prompt: a string, or messages: a list of {role, content}",
             )  # fmt: skip
         return [{"role": "user", "content": prompt}]
-    for message in messages:
+    try:
+        listed = list(messages)
+    except TypeError:  # what a DataFrame has where there is none is a NaN
+        listed = []
+    if not listed:
+        raise TaskError("messages", f"{messages!r}", allowed="a list of {role, content}")
+    for message in listed:
         if not isinstance(message, Mapping) or "role" not in message:
             raise TaskError("messages", f"{message!r} is no message", allowed="{role, content}")
-    return list(messages)
+    return listed

@@ -27,12 +27,12 @@ async def score(reward: Reward, trajectory: Trajectory) -> tuple[float, dict[str
     value = reward(trajectory)
     if inspect.isawaitable(value):
         value = await value
-    parts = {str(name): _number(part) for name, part in value.items()} if _named(value) else {}
-    return (sum(parts.values()) if _named(value) else _number(value)), parts
-
-
-def _named(value: Any) -> bool:
-    return isinstance(value, Mapping)
+    if not isinstance(value, Mapping):
+        return _number(value), {}
+    if not value:
+        raise RolloutError("the reward has no parts, which is not a zero")
+    parts = {str(name): _number(part) for name, part in value.items()}
+    return _number(sum(parts.values())), parts
 
 
 def _number(value: Any) -> float:

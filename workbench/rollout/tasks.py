@@ -33,8 +33,10 @@ def as_tasks(source: Tasks) -> list[dict[str, Any]]:
     """Tasks from strings (prompts), mappings or a DataFrame (a row each).
 
     Raises:
-        TaskError: one is neither; names its position.
+        TaskError: one is neither; names its position. Or there is one task instead of several.
     """
+    if isinstance(source, str | Mapping):
+        raise TaskError("tasks", f"{source!r} is one task", allowed="a list of tasks")
     if hasattr(source, "to_dict") and hasattr(source, "columns"):
         return list(source.to_dict(orient="records"))
     tasks: list[dict[str, Any]] = []

@@ -153,10 +153,10 @@ class _Growing:
 
     def freeze(self) -> Segment:
         return Segment(
-            self.prompt_ids,
-            self.response_ids,
-            self.response_mask,
-            self.log_probs,
+            list(self.prompt_ids),
+            list(self.response_ids),
+            list(self.response_mask),
+            list(self.log_probs),
             tuple(self.spans),
             self.fork_reason,
         )

@@ -53,7 +53,7 @@ class RoutingTable:
         self._lease_ids = itertools.count(1)
         self._replicas: dict[str, _Replica] = {}
         self._sessions: dict[str, _Session] = {}
-        self._leases: dict[int, tuple[Lease, _Replica]] = {}
+        self._leases: dict[int, tuple[Lease, _Replica, _Session]] = {}
         self._acquired = self._sticky = self._first_touch = self._moves = 0
 
     # -- replicas ---------------------------------------------------------------------------
@@ -110,16 +110,27 @@ class RoutingTable:
         held = self._leases.pop(lease.lease_id, None)
         if held is None:
             return False
-        replica = held[1]
+        # The replica and session that were leased: others may go by their names by now.
+        _, replica, session = held
         replica.in_flight -= 1
-        if session := self._sessions.get(lease.session_id):
-            session.open_leases -= 1
-            session.last_used_s = self._clock()
+        session.open_leases -= 1
+        session.last_used_s = self._clock()
+        return True
+
+    def report_death(self, lease: Lease) -> bool:
+        """Take the replica of an open lease out of rotation; whether that changed anything.
+
+        A replica that has come in its place under the same id is not meant.
+        """
+        held = self._leases.get(lease.lease_id) if lease.epoch == self.epoch else None
+        if held is None or self._replicas.get(lease.replica_id) is not held[1]:
+            return False
+        held[1].state = ReplicaState.UNHEALTHY
         return True
 
     def release_owner(self, owner: str) -> int:
         """Give back all that ``owner`` holds; how many leases that were."""
-        held = [lease for lease, _ in self._leases.values() if lease.owner == owner]
+        held = [lease for lease, _, _ in self._leases.values() if lease.owner == owner]
         return sum(self.release(lease) for lease in held)
 
     # -- sessions ---------------------------------------------------------------------------
@@ -178,12 +189,13 @@ class RoutingTable:
         """Assert every invariant of this module's docstring."""
         known = list(self._replicas.values())
         for replica in known:
-            open_leases = sum(held is replica for _, held in self._leases.values())
+            open_leases = sum(held is replica for _, held, _ in self._leases.values())
             assert replica.in_flight == open_leases <= replica.peak_in_flight
             assert replica.num_sessions == sum(s.pin is replica for s in self._sessions.values())
         for session_id, session in self._sessions.items():
             assert session.pin is None or any(session.pin is r for r in known), session_id
-            assert session.open_leases >= 0, session_id
+            open_leases = sum(held is session for _, _, held in self._leases.values())
+            assert session.open_leases == open_leases, session_id
         assert self._acquired == self._sticky + self._first_touch + self._moves
 
     # -- inside -----------------------------------------------------------------------------
@@ -214,7 +226,7 @@ class RoutingTable:
 
     def _lease(self, session_id: str, session: _Session, replica: _Replica, owner: str) -> Lease:
         lease = Lease(next(self._lease_ids), session_id, replica.replica_id, owner, self.epoch)
-        self._leases[lease.lease_id] = (lease, replica)
+        self._leases[lease.lease_id] = (lease, replica, session)
         replica.in_flight += 1
         replica.acquired += 1
         replica.peak_in_flight = max(replica.peak_in_flight, replica.in_flight)

@@ -1,0 +1,49 @@
+"""Which processes there are: what a pool leaves behind is found by what was there before."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+
+def running() -> dict[int, str]:
+    """Pid → command line of every process that is not a zombie."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+            except OSError:
+                continue
+            if state != "Z" and command:
+                found[int(entry.name)] = command
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """Every live process below ``pid``."""
+    from workbench.engines.guard import descendants
+
+    return list(descendants(pid))
+
+
+def left_behind(before: dict[int, str], limit_s: float = 20) -> dict[int, str]:
+    """Processes that were not there before, once there are none or ``limit_s`` seconds passed."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        new = {pid: c for pid, c in running().items() if pid not in before and pid != os.getpid()}
+        if not new or time.monotonic() > deadline:
+            return new
+        time.sleep(0.1)
+
+
+def gone(pids: list[int], limit_s: float = 20) -> bool:
+    """Whether all of them end within ``limit_s`` seconds."""
+    deadline = time.monotonic() + limit_s
+    while set(pids) & set(running()):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True

@@ -1,0 +1,616 @@
+"""The client loses no lease, no token and no neighbour, whatever happens to a call."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.inprocess import (
+    WAIT_S,
+    ManualEngine,
+    Step,
+    manual_pool,
+    pool_of,
+    simulated_pool,
+    until,
+)
+from workbench.client import LLMServerClient
+from workbench.client import client as client_module
+from workbench.errors import (
+    DeadlineError,
+    NoProgressError,
+    NoReplicaError,
+    PoolClosedError,
+    ReplicaDiedError,
+    RequestError,
+)
+from workbench.types import FinishReason, ReplicaState, VersionSpan
+
+PROMPT = [1, 2, 3]
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch):
+    monkeypatch.setattr(client_module, "BACKOFF_S", 0.001)
+
+
+def generate(client, session="s", *, prompt=PROMPT, max_tokens=8, deadline_s=None, **sampling):
+    return client.generate(
+        session,
+        prompt_ids=prompt,
+        sampling_params={"max_tokens": max_tokens, **sampling},
+        deadline_s=deadline_s,
+    )
+
+
+async def granted(pool):
+    """Return in the very step of the loop in which the balancer has granted a lease."""
+    while not pool.in_flight:  # noqa: ASYNC110 - the very next step matters
+        await asyncio.sleep(0)
+
+
+async def undisturbed(prompt=PROMPT, *, args=Step, **sampling):
+    """What a healthy pool says."""
+    async with simulated_pool(replace(args, die_after_tokens=None)) as pool:
+        return await generate(pool.client(), prompt=prompt, **sampling)
+
+
+def assert_aligned(output):
+    size = len(output.token_ids)
+    assert len(output.log_probs) == size
+    covered = [i for span in output.version_spans for i in range(span.start, span.end)]
+    assert covered == list(range(size))
+
+
+# -- the ordinary way ------------------------------------------------------------------------
+
+
+async def test_a_call_returns_what_the_engine_sampled():
+    async with simulated_pool() as pool:
+        output = await generate(pool.client(), max_tokens=20)
+        (request,) = pool.engines[0].asked
+        assert output.token_ids == pool.engines[0].said[request.request_id]
+    assert output.finish_reason is FinishReason.LENGTH
+    assert (output.replica_id, output.attempts) == ("replica-0", 1)
+    assert_aligned(output)
+
+
+async def test_many_calls_at_once_keep_their_tokens_apart():
+    async with simulated_pool(Step, Step) as pool:
+        client = pool.client()
+        outputs = await asyncio.gather(
+            *(generate(client, f"s{i}", prompt=[i + 1], max_tokens=12) for i in range(40))
+        )
+        loads = [load.acquired for load in pool.books.snapshot().replicas]
+    assert loads == [20, 20]
+    alone = [await undisturbed([i + 1], max_tokens=12) for i in (0, 17, 39)]
+    assert [outputs[i].token_ids for i in (0, 17, 39)] == [one.token_ids for one in alone]
+
+
+async def test_the_turns_of_a_session_go_to_one_replica():
+    async with simulated_pool(Step, Step, Step) as pool:
+        client = pool.client()
+        homes = {(await generate(client)).replica_id for _ in range(6)}
+        assert len(homes) == 1
+        assert pool.books.snapshot().sticky == 5
+
+
+async def test_requests_that_are_opened_together_travel_in_one_call():
+    async with manual_pool() as pool:
+        link = pool.books.handle("replica-0")
+        calls, submit = [], link.submit
+
+        async def counted(channel_id, requests):
+            calls.append(len(requests))
+            return await submit(channel_id, requests)
+
+        link.submit = counted
+        client = pool.client()
+        await asyncio.gather(*(_answered(pool, client, f"s{i}", 10) for i in range(10)))
+    assert sum(calls) == 10
+    assert len(calls) < 10
+
+
+async def _answered(pool, client, session, expected):
+    """A call that the test answers once ``expected`` of them are open."""
+    call = asyncio.ensure_future(generate(client, session))
+    (engine,) = pool.engines
+    await until(lambda: len(engine.asked) == expected)
+    for request in engine.asked:
+        if request.session_id == session:
+            engine.say(request, 5, finish=FinishReason.STOP)
+    return await call
+
+
+async def test_a_stream_gives_the_tokens_with_their_versions_as_they_come():
+    async with manual_pool() as pool:
+        (engine,) = pool.engines
+        stream = pool.client().stream("s", prompt_ids=PROMPT, sampling_params={})
+        first = asyncio.ensure_future(anext(stream))
+        await until(lambda: engine.asked)
+        engine.say(engine.asked[0], 5, version=1)
+        assert ((await first).token_ids, first.result().version) == ([5], 1)
+        engine.say(engine.asked[0], 6, version=2, finish=FinishReason.STOP)
+        rest = [delta async for delta in stream]
+    assert [(d.token_ids, d.version) for d in rest] == [([6], 2)]
+
+
+async def test_version_spans_change_where_the_engines_do():
+    async with manual_pool() as pool:
+        (engine,) = pool.engines
+        call = asyncio.ensure_future(generate(pool.client()))
+        await until(lambda: engine.asked)
+        engine.say(engine.asked[0], 5, 6, version=0)
+        engine.say(engine.asked[0], 7, version=1, finish=FinishReason.STOP)
+        output = await call
+    assert output.version_spans == (VersionSpan(0, 0, 2), VersionSpan(1, 2, 3))
+
+
+async def test_ending_a_session_forgets_its_pin():
+    async with simulated_pool(Step, Step) as pool:
+        client = pool.client()
+        await generate(client)
+        client.end_session("s")
+        assert pool.books.pins() == {}
+
+
+# -- cancelling ------------------------------------------------------------------------------
+
+
+async def test_cancelling_while_acquiring_leaks_no_lease():
+    async with simulated_pool() as pool:
+        pool.balancer.open_gate.clear()
+        call = asyncio.ensure_future(generate(pool.client()))
+        await until(lambda: pool.balancer.acquiring)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        pool.balancer.open_gate.set()  # the balancer grants it all the same
+        await until(lambda: pool.books.snapshot().acquired == 1)
+        await until(lambda: pool.in_flight == 0)
+        assert pool.engines[0].asked == []
+
+
+async def test_cancelling_at_the_moment_of_the_grant_leaks_no_lease():
+    async with simulated_pool() as pool:
+        pool.balancer.open_gate.clear()
+        call = asyncio.ensure_future(generate(pool.client()))
+        await until(lambda: pool.balancer.acquiring)
+        pool.balancer.open_gate.set()
+        await granted(pool)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await until(lambda: pool.in_flight == 0)
+
+
+async def test_an_acquire_that_fails_after_the_cancel_is_nobodys_business():
+    async with simulated_pool() as pool:
+        pool.balancer.open_gate.clear()
+        call = asyncio.ensure_future(generate(pool.client()))
+        await until(lambda: pool.balancer.acquiring)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        pool.books.set_state("replica-0", ReplicaState.UNHEALTHY)
+        pool.balancer.open_gate.set()
+        await until(lambda: not pool.balancer.acquiring)
+
+
+async def test_cancelling_one_call_stops_it_in_the_engine_and_leaves_its_neighbours_alone():
+    async with manual_pool() as pool:
+        (engine,) = pool.engines
+        client = pool.client()
+        doomed = asyncio.ensure_future(generate(client, "doomed"))
+        other = asyncio.ensure_future(generate(client, "other"))
+        await until(lambda: len(engine.asked) == 2)
+        requests = {request.session_id: request for request in engine.asked}
+        for request in requests.values():
+            engine.say(request, 5)
+        doomed.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await doomed
+        await until(lambda: engine.open == {requests["other"].request_id})
+        assert engine.aborted == [requests["doomed"].request_id]
+        engine.say(requests["other"], 6, finish=FinishReason.STOP)
+        assert (await other).token_ids == [5, 6]
+
+
+async def test_cancelling_while_the_engine_takes_the_request_stops_it_there():
+    async with manual_pool() as pool:
+        (engine,) = pool.engines
+        engine.admit.clear()
+        client = pool.client()
+        first = asyncio.ensure_future(generate(client, "first"))
+        doomed = asyncio.ensure_future(generate(client, "doomed"))
+        await until(lambda: engine.arriving)
+        doomed.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await doomed
+        engine.admit.set()
+        await until(lambda: any(r.session_id == "first" for r in engine.asked))
+        request = next(r for r in engine.asked if r.session_id == "first")
+        await until(lambda: engine.open == {request.request_id})
+        engine.say(request, 5, finish=FinishReason.STOP)
+        assert (await first).token_ids == [5]
+
+
+async def test_a_call_that_is_cancelled_before_it_was_sent_never_reaches_the_engine():
+    async with simulated_pool() as pool:
+        client = pool.client()
+        await generate(client)
+        call = asyncio.ensure_future(generate(client))
+        await granted(pool)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await until(lambda: pool.engines[0].figures().running == 0)
+        assert len(pool.engines[0].asked) - 1 <= len(pool.engines[0].aborted)
+
+
+async def test_leaving_a_stream_early_stops_it_in_the_engine():
+    async with simulated_pool() as pool:
+        async for _ in pool.client().stream(
+            "s", prompt_ids=PROMPT, sampling_params={"max_tokens": 4000}
+        ):
+            break
+        (engine,) = pool.engines
+        await until(lambda: engine.aborted == [engine.asked[0].request_id])
+        await until(lambda: pool.in_flight == 0)
+        await until(lambda: engine.figures().running == 0)
+
+
+async def test_closing_a_stream_stops_it_in_the_engine():
+    async with simulated_pool() as pool:
+        stream = pool.client().stream("s", prompt_ids=PROMPT, sampling_params={"max_tokens": 4000})
+        await anext(stream)
+        await stream.aclose()
+        assert pool.in_flight == 0
+        (engine,) = pool.engines
+        await until(lambda: engine.figures().running == 0)
+        assert engine.aborted == [engine.asked[0].request_id]
+
+
+async def test_a_deadline_ends_the_call_and_stops_it_in_the_engine():
+    async with manual_pool() as pool:
+        (engine,) = pool.engines
+        with pytest.raises(DeadlineError, match=r"deadline_s=0.05"):
+            await generate(pool.client(), deadline_s=0.05)
+        assert pool.in_flight == 0
+        await until(lambda: engine.aborted == [engine.asked[0].request_id])
+
+
+async def test_a_deadline_holds_while_acquiring_too():
+    async with simulated_pool() as pool:
+        pool.balancer.open_gate.clear()
+        with pytest.raises(DeadlineError):
+            await generate(pool.client(), deadline_s=0.02)
+        pool.balancer.open_gate.set()
+        await until(lambda: not pool.balancer.acquiring)
+
+
+async def test_cancelling_a_call_with_a_deadline_is_no_deadline_error():
+    async with manual_pool() as pool:
+        call = asyncio.ensure_future(generate(pool.client(), deadline_s=60.0))
+        await until(lambda: pool.engines[0].asked)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+
+# -- refusals --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prompt", [[], [1] * 5000, [999_999]])
+async def test_the_engines_refusal_reaches_the_caller_without_a_retry(prompt):
+    async with simulated_pool(Step, Step) as pool:
+        client = pool.client()
+        with pytest.raises(RequestError) as refused:
+            await generate(client, prompt=prompt)
+        assert refused.value.field == "prompt_ids"
+        books = pool.books.snapshot()
+        assert (books.acquired, books.in_flight) == (1, 0)
+        assert pool.books.get_status()["active_servers"] == 2
+        assert (await generate(client)).attempts == 1
+
+
+async def test_a_refusal_leaves_those_that_travel_with_it_alone():
+    async with manual_pool() as pool:
+        (engine,) = pool.engines
+        engine.refusals["bad"] = RequestError("prompt_ids", "no")
+        client = pool.client()
+        calls = [asyncio.ensure_future(generate(client, s)) for s in ("a", "bad", "b")]
+        await until(lambda: len(engine.asked) == 2)
+        for request in engine.asked:
+            engine.say(request, 5, finish=FinishReason.STOP)
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(answers[1], RequestError)
+    assert [answers[0].token_ids, answers[2].token_ids] == [[5], [5]]
+
+
+# -- death -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [1, 2, 7, 20])
+async def test_a_replica_that_dies_costs_nothing_but_time(limit):
+    whole = await undisturbed(max_tokens=30)
+    async with simulated_pool(replace(Step, die_after_tokens=limit), Step) as pool:
+        pool.pin("s", 0)
+        output = await generate(pool.client(), max_tokens=30)
+        resumed = pool.engines[1].asked[0]
+        states = {load.replica_id: load.state.value for load in pool.books.snapshot().replicas}
+    assert (output.token_ids, output.log_probs) == (whole.token_ids, whole.log_probs)
+    assert (output.replica_id, output.attempts) == ("replica-1", 2)
+    assert output.finish_reason is FinishReason.LENGTH
+    assert_aligned(output)
+    delivered = len(resumed.prompt_ids) - len(PROMPT)
+    assert resumed.prompt_ids == PROMPT + whole.token_ids[:delivered]
+    assert resumed.sampling["max_tokens"] == 30 - delivered
+    assert states == {"replica-0": "unhealthy", "replica-1": "ready"}
+
+
+async def test_what_was_delivered_before_the_death_is_kept_and_not_sampled_again():
+    async with manual_pool(2) as pool:
+        dying, other = pool.engines
+        pool.pin("s", 0)
+        stream = pool.client().stream("s", prompt_ids=PROMPT, sampling_params={"max_tokens": 4})
+        first = asyncio.ensure_future(anext(stream))
+        await until(lambda: dying.asked)
+        dying.say(dying.asked[0], 5, 6, version=1)
+        assert (await first).token_ids == [5, 6]
+        dying.die()
+        rest = asyncio.ensure_future(_all(stream))
+        await until(lambda: other.asked)
+        assert other.asked[0].prompt_ids == [*PROMPT, 5, 6]
+        assert other.asked[0].sampling["max_tokens"] == 2
+        other.say(other.asked[0], 7, 8, version=2, finish=FinishReason.LENGTH)
+        assert [d.token_ids for d in await rest] == [[7, 8]]
+
+
+async def _all(stream):
+    return [delta async for delta in stream]
+
+
+async def test_a_replica_that_dies_with_the_budget_used_up_is_not_missed():
+    async with manual_pool(2) as pool:
+        dying, other = pool.engines
+        pool.pin("s", 0)
+        call = asyncio.ensure_future(generate(pool.client(), max_tokens=2))
+        await until(lambda: dying.asked)
+        dying.say(dying.asked[0], 5, 6)
+        await until(lambda: not dying._news)
+        dying.die()
+        output = await call
+        assert other.asked == []
+    assert output.token_ids == [5, 6]
+    assert (output.finish_reason, output.attempts) == (FinishReason.LENGTH, 1)
+
+
+async def test_all_calls_on_a_dying_replica_complete_elsewhere():
+    async with simulated_pool(replace(Step, die_after_tokens=60), Step) as pool:
+        client = pool.client()
+        outputs = await asyncio.gather(
+            *(generate(client, f"s{i}", prompt=[i + 1], max_tokens=25) for i in range(12))
+        )
+        assert pool.books.get_inflight_count("replica-0") == 0
+    for i, output in enumerate(outputs):
+        assert len(output.token_ids) == 25
+        assert_aligned(output)
+        if i % 4 == 0:
+            assert output.token_ids == (await undisturbed([i + 1], max_tokens=25)).token_ids
+
+
+async def test_a_dead_replica_is_out_of_rotation_after_its_first_failure():
+    """With one of four dead, each session is affected once at most, and no call is lost."""
+    async with simulated_pool(replace(Step, die_after_tokens=1), Step, Step, Step) as pool:
+        client = pool.client()
+        sessions = [f"s{i}" for i in range(8) for _ in range(3)]
+        attempts = [(await generate(client, session)).attempts for session in sessions]
+    assert sorted(attempts) == [1] * 23 + [2]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    deaths=st.lists(st.integers(1, 40), min_size=1, max_size=3),
+    budget=st.integers(1, 40),
+    calls=st.integers(1, 4),
+)
+def test_the_budget_and_the_tokens_hold_over_any_deaths(deaths, budget, calls):
+    async def play():
+        dying = [replace(Step, die_after_tokens=limit) for limit in deaths]
+        async with simulated_pool(*dying, Step) as pool:
+            client = pool.client()
+            return await asyncio.gather(
+                *(
+                    generate(client, f"s{i}", prompt=[i + 1], max_tokens=budget)
+                    for i in range(calls)
+                )
+            )
+
+    async def compare():
+        async with asyncio.timeout(WAIT_S):
+            for i, output in enumerate(await play()):
+                whole = await undisturbed([i + 1], max_tokens=budget)
+                assert output.token_ids == whole.token_ids
+                assert output.log_probs == whole.log_probs
+                assert_aligned(output)
+
+    asyncio.run(compare())
+
+
+async def test_when_all_replicas_are_dead_the_call_ends_with_an_error_that_says_so():
+    dying = replace(Step, die_after_tokens=3)
+    async with simulated_pool(dying, dying) as pool:
+        async with asyncio.timeout(WAIT_S):
+            with pytest.raises(NoReplicaError, match=r"replica-0 is unhealthy.*replica-1 is"):
+                await generate(pool.client(), max_tokens=100)
+        assert pool.in_flight == 0
+
+
+async def test_attempts_that_bring_nothing_back_off_and_stop_at_a_cap(monkeypatch):
+    pauses = []
+    sleep = asyncio.sleep
+
+    async def noted(seconds):
+        if seconds >= 0.1:
+            pauses.append(seconds)
+        await sleep(0)
+
+    async with manual_pool() as pool:
+        pool.engines[0].refusals["s"] = ReplicaDiedError("replica-0", "over and over")
+        monkeypatch.setattr(pool.balancer, "report_death", lambda _: None)
+        monkeypatch.setattr(client_module, "BACKOFF_S", 0.1)
+        monkeypatch.setattr(client_module.asyncio, "sleep", noted)
+        async with asyncio.timeout(WAIT_S):
+            with pytest.raises(NoProgressError, match="4 attempts") as given_up:
+                await generate(pool.client())
+        assert pool.books.snapshot().acquired == client_module.MAX_STALLED_ATTEMPTS
+    assert isinstance(given_up.value.__cause__, ReplicaDiedError)
+    assert pauses == pytest.approx([0.1, 0.2, 0.4])
+
+
+async def test_progress_starts_the_count_of_stalled_attempts_anew():
+    """Many deaths are no reason to give up while each attempt brings something."""
+    engines = [ManualEngine(f"replica-{i}") for i in range(8)]
+    async with pool_of(engines) as pool:
+        call = asyncio.ensure_future(generate(pool.client(), max_tokens=7))
+        for token in range(1, 8):
+            await until(lambda: any(e.open for e in engines))
+            engine = next(e for e in engines if e.open)
+            request = engine.asked[0]
+            engine.say(request, token)
+            await until(lambda engine=engine: not engine._news)
+            engine.open.clear()
+            engine.die()
+        output = await call
+    assert output.token_ids == [1, 2, 3, 4, 5, 6, 7]
+    assert output.attempts == 7
+
+
+async def test_a_replica_that_is_removed_after_the_lease_was_granted_costs_nothing():
+    async with simulated_pool(Step, Step) as pool:
+        pool.pin("s", 0)
+        acquire = pool.balancer.acquire
+
+        async def then_removed(session_id, owner):
+            lease = await acquire(session_id, owner)
+            if "replica-0" in pool.books.get_all_servers():
+                pool.books.remove_servers(["replica-0"])
+            return lease
+
+        pool.balancer.acquire = then_removed
+        output = await generate(pool.client())
+    assert (output.replica_id, output.attempts) == ("replica-1", 2)
+
+
+async def test_a_replaced_replica_is_met_anew():
+    """Same id, other host: the client's channel to the former one is forgotten."""
+    async with manual_pool(1) as pool, manual_pool(1) as spare:
+        client = pool.client()
+        call = asyncio.ensure_future(generate(client))
+        (former,), (latter,) = pool.engines, spare.engines
+        await until(lambda: former.asked)
+        former.say(former.asked[0], 5)
+        await until(lambda: not former._news)
+        pool.books.remove_servers(["replica-0"])
+        pool.books.add_servers({"replica-0": spare.books.handle("replica-0")})
+        former.die()
+        await until(lambda: latter.asked)
+        assert latter.asked[0].prompt_ids == [*PROMPT, 5]
+        latter.say(latter.asked[0], 6, finish=FinishReason.STOP)
+        assert (await call).token_ids == [5, 6]
+
+
+async def test_no_task_is_left_behind_by_a_dead_replica():
+    before = asyncio.all_tasks()
+    async with simulated_pool(replace(Step, die_after_tokens=5), Step) as pool:
+        pool.pin("s", 0)
+        await generate(pool.client(), max_tokens=20)
+    assert asyncio.all_tasks() <= before
+
+
+# -- life ------------------------------------------------------------------------------------
+
+
+async def test_closing_the_client_ends_calls_in_flight_with_an_error():
+    async with manual_pool() as pool:
+        client = pool.client()
+        call = asyncio.ensure_future(generate(client))
+        await until(lambda: pool.engines[0].asked)
+        await client.aclose()
+        async with asyncio.timeout(WAIT_S):
+            with pytest.raises(PoolClosedError):
+                await call
+        await until(lambda: not pool.engines[0].open)
+
+
+async def test_closing_the_client_while_a_request_is_on_its_way_ends_it_too():
+    async with manual_pool() as pool:
+        pool.engines[0].admit.clear()
+        client = pool.client()
+        call = asyncio.ensure_future(generate(client))
+        await until(lambda: pool.engines[0].arriving)
+        await client.aclose()
+        async with asyncio.timeout(WAIT_S):
+            with pytest.raises(PoolClosedError):
+                await call
+        pool.engines[0].admit.set()
+        await until(lambda: not pool.engines[0].open)
+
+
+async def test_a_closed_client_can_be_used_again():
+    async with simulated_pool() as pool:
+        client = pool.client()
+        first = await generate(client)
+        await client.aclose()
+        await client.aclose()
+        again = await asyncio.gather(*(generate(client, f"s{i}") for i in range(8)))
+    assert {tuple(output.token_ids) for output in again} == {tuple(first.token_ids)}
+
+
+async def test_leaving_the_context_closes():
+    async with simulated_pool() as pool:
+        before = asyncio.all_tasks()
+        async with pool.client() as client:
+            await generate(client)
+        await until(lambda: asyncio.all_tasks() <= before)
+
+
+def test_a_client_works_on_one_loop_after_another():
+    client = LLMServerClient(balancer=None)
+
+    async def once():
+        async with simulated_pool() as pool:
+            client._balancer = pool.balancer
+            return (await generate(client)).token_ids
+
+    assert asyncio.run(once()) == asyncio.run(once())
+    asyncio.run(client.aclose())
+
+
+def test_a_client_in_use_on_one_loop_refuses_another():
+    async def play():
+        async with manual_pool() as pool:
+            client = pool.client()
+            call = asyncio.ensure_future(generate(client))
+            await until(lambda: pool.engines[0].asked)
+            with pytest.raises(RuntimeError, match="another event loop"):
+                await asyncio.to_thread(asyncio.run, generate(client, "t"))
+            call.cancel()
+            await asyncio.wait({call})
+
+    asyncio.run(play())
+
+
+def test_a_pickled_client_starts_afresh_under_an_owner_of_its_own():
+    client = LLMServerClient("any picklable balancer")
+    client._channels["replica-0"] = object()
+    copy = pickle.loads(pickle.dumps(client))
+    assert copy._balancer == "any picklable balancer"
+    assert copy.owner != client.owner
+    assert (copy._channels, copy._loop) == ({}, None)

@@ -1,0 +1,227 @@
+"""A trajectory holds exactly what was sampled; check() notices when one does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.rollout.trajectory import RolloutStatus, ToolCall, TrajectoryBuilder
+from workbench.types import FinishReason, GenerationTiming, TokenOutput, VersionSpan
+
+
+def output(*ids, finish=FinishReason.STOP, version=0, spans=None, **known):
+    covering = (VersionSpan(version, 0, len(ids)),) if ids else ()
+    return TokenOutput(
+        list(ids),
+        [-0.1 * i for i in ids],
+        finish,
+        covering if spans is None else spans,
+        known.pop("replica_id", "replica-0"),
+        **known,
+    )
+
+
+def build(builder, **known):
+    fields = {"status": RolloutStatus.DONE, "reward": None, **known}
+    return builder.build(
+        rollout_id="task-0/0", group="task-0", index=0, agent="test", task={}, **fields
+    )
+
+
+def turns(*pairs, forks=()):
+    builder = TrajectoryBuilder()
+    for number, (prompt, said) in enumerate(pairs):
+        builder.add_turn(prompt, said, fork=dict(forks).get(number, ""))
+    return builder
+
+
+def checked(builder, **known):
+    trajectory = build(builder, **known)
+    trajectory.check()
+    return trajectory
+
+
+def test_a_turn_is_a_segment_with_its_ids_under_mask_one():
+    trajectory = checked(turns(([1, 2], output(7, 8))))
+    (segment,) = trajectory.segments
+    assert segment.prompt_ids == [1, 2]
+    assert (segment.response_ids, segment.response_mask) == ([7, 8], [1, 1])
+    assert segment.log_probs == pytest.approx([-0.7, -0.8])
+
+
+def test_a_prompt_that_continues_grows_the_row_and_what_lies_between_is_masked():
+    trajectory = checked(turns(([1], output(7, 8)), ([1, 7, 8, 4, 5], output(9))))
+    (segment,) = trajectory.segments
+    assert segment.response_ids == [7, 8, 4, 5, 9]
+    assert segment.response_mask == [1, 1, 0, 0, 1]
+    assert segment.log_probs[2:4] == [0.0, 0.0]
+    assert segment.sampled_ids == [7, 8, 9]
+    assert [(t.start, t.end) for t in trajectory.turns] == [(0, 2), (4, 5)]
+
+
+def test_a_prompt_that_differs_forks_and_says_where():
+    trajectory = checked(turns(([1, 2], output(7, 8)), ([1, 2, 7, 9, 4], output(5))))
+    first, second = trajectory.segments
+    assert (first.response_ids, second.prompt_ids) == ([7, 8], [1, 2, 7, 9, 4])
+    assert (first.fork_reason, second.fork_reason) == (
+        "",
+        "the prompt differs from the last turn at token 3: 8 became 9",
+    )
+
+
+def test_a_prompt_that_was_cut_forks_and_says_where():
+    trajectory = checked(turns(([1, 2], output(7, 8)), ([1, 2, 7], output(5))))
+    assert "ends at token 3" in trajectory.segments[1].fork_reason
+
+
+def test_a_fork_that_the_loop_knows_of_keeps_its_reason():
+    trajectory = checked(turns(([1], output(7)), ([1, 7, 2], output(5)), forks={1: "new topic"}.items()))
+    assert trajectory.segments[1].fork_reason == "new topic"
+
+
+def test_after_a_fork_the_new_row_grows():
+    trajectory = checked(
+        turns(([1], output(7)), ([9], output(5)), ([9, 5, 3], output(6)), ([1, 7], output(4)))
+    )
+    assert [s.response_ids for s in trajectory.segments] == [[7], [5, 3, 6], [4]]
+    assert [t.segment for t in trajectory.turns] == [0, 1, 1, 2]
+
+
+def test_an_empty_generation_is_a_valid_turn():
+    trajectory = checked(turns(([1], output())))
+    assert (trajectory.num_turns, trajectory.sampled_tokens) == (1, 0)
+    assert trajectory.segments[0].response_ids == []
+    assert trajectory.versions is None
+
+
+def test_a_rollout_that_never_sampled_is_valid():
+    trajectory = checked(TrajectoryBuilder(), status=RolloutStatus.CANCELLED)
+    assert (trajectory.segments, trajectory.finish_reason) == ((), None)
+
+
+def test_observed_tokens_are_part_of_the_row_and_not_of_the_policy():
+    builder = turns(([1], output(7)))
+    builder.observe([3, 4])
+    builder.add_turn([1, 7, 3, 4], output(8))
+    (segment,) = checked(builder).segments
+    assert (segment.response_ids, segment.response_mask) == ([7, 3, 4, 8], [1, 0, 0, 1])
+
+
+def test_versions_are_those_of_all_segments():
+    spans = (VersionSpan(3, 0, 1), VersionSpan(4, 1, 2))
+    trajectory = checked(turns(([1], output(7, 8, spans=spans)), ([2], output(5, version=0))))
+    assert trajectory.versions == (0, 4)
+
+
+def test_spans_lie_over_the_sampled_tokens_of_the_row():
+    trajectory = checked(
+        turns(([1], output(7, version=1)), ([1, 7, 2, 2], output(8, 9, version=2)))
+    )
+    assert trajectory.segments[0].version_spans == (VersionSpan(1, 0, 1), VersionSpan(2, 3, 5))
+
+
+def test_a_turn_remembers_how_it_went():
+    said = output(
+        7, finish=FinishReason.LENGTH, replica_id="replica-1", attempts=2, num_cached_tokens=1,
+        timing=GenerationTiming(0.1, 0.2, 0.3),
+    )  # fmt: skip
+    trajectory = checked(turns(([1, 2, 3], said)))
+    (turn,) = trajectory.turns
+    assert (turn.finish_reason, turn.replica_id, turn.attempts) == (
+        FinishReason.LENGTH,
+        "replica-1",
+        2,
+    )
+    assert (turn.prompt_tokens, turn.num_cached_tokens) == (3, 1)
+    assert (turn.queue_s, turn.first_token_s, turn.total_s) == (0.1, 0.2, 0.3)
+    assert trajectory.finish_reason is FinishReason.LENGTH
+
+
+def test_tool_calls_are_kept_in_order():
+    builder = turns(([1], output(7)))
+    for name in ("a", "b"):
+        builder.add_tool_call(ToolCall(0, name, {}, "", well_formed=True))
+    assert [call.name for call in checked(builder).tool_calls] == ["a", "b"]
+
+
+def test_what_is_recorded_later_does_not_reach_what_was_built():
+    builder = turns(([1], output(7)))
+    before = build(builder)
+    builder.add_turn([1, 7, 2], output(8))
+    before.check()
+    assert before.segments[0].response_ids == [7]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["continue", "exactly", "cut", "other", "told"]),
+            st.lists(st.integers(0, 5), max_size=4),
+            st.lists(st.integers(0, 5), max_size=4),
+        ),
+        max_size=8,
+    )
+)
+def test_any_conversation_keeps_every_sampled_token_once(story):
+    builder, prompt, sampled = TrajectoryBuilder(), [9], []
+    for kind, between, said in story:
+        before = list(prompt)
+        prompt = {
+            "continue": before + between,
+            "exactly": before,
+            "cut": before[: len(before) // 2],
+            "other": [8, *between],
+            "told": before,
+        }[kind]
+        builder.add_turn(prompt, output(*said), fork="told" if kind == "told" else "")
+        sampled.append(said)
+        prompt = prompt + said
+    trajectory = checked(builder)
+    assert sum((s.sampled_ids for s in trajectory.segments), []) == sum(sampled, [])
+    for turn, said in zip(trajectory.turns, sampled, strict=True):
+        segment = trajectory.segments[turn.segment]
+        assert segment.response_ids[turn.start : turn.end] == said
+        assert len(segment.prompt_ids) + turn.start == turn.prompt_tokens
+
+
+def damaged(**changes):
+    trajectory = build(turns(([1], output(7, 8)), ([1, 7, 8, 3], output(9))))
+    (segment,) = trajectory.segments
+    return replace(trajectory, segments=(replace(segment, **changes),))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"response_mask": [1, 1, 0]},
+        {"log_probs": [0.0]},
+        {"response_mask": [1, 1, 1, 1]},
+        {"response_mask": [1, 0, 0, 1]},
+        {"version_spans": (VersionSpan(0, 0, 2),)},
+        {"version_spans": (VersionSpan(0, 0, 4),)},
+        {"fork_reason": "the first continues nothing"},
+    ],
+)
+def test_check_notices_a_row_that_is_not_aligned(changes):
+    with pytest.raises(AssertionError):
+        damaged(**changes).check()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"status": RolloutStatus.FAILED},
+        {"error": "but done"},
+        {"status": RolloutStatus.FAILED, "error": "E", "reward": 0.0},
+        {"status": RolloutStatus.CANCELLED, "reward": 1.0},
+        {"turns": ()},
+    ],
+)
+def test_check_notices_a_rollout_that_contradicts_itself(changes):
+    trajectory = replace(build(turns(([1], output(7)))), **changes)
+    with pytest.raises(AssertionError):
+        trajectory.check()

@@ -1,0 +1,36 @@
+"""For somebody looking: a run's tables as pictures, and a run as one HTML file.
+
+Names are loaded when they are first used, so that ``import widgets`` costs next to nothing.
+Import names, not the package: people write ``import ipywidgets as widgets``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from widgets.figures import length_figure, load_figure, replica_figure, reward_figure
+    from widgets.report import write_report
+
+_HOMES = {
+    "length_figure": "widgets.figures",
+    "load_figure": "widgets.figures",
+    "replica_figure": "widgets.figures",
+    "reward_figure": "widgets.figures",
+    "write_report": "widgets.report",
+}
+
+__all__ = ["length_figure", "load_figure", "replica_figure", "reward_figure", "write_report"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
