@@ -1,6 +1,6 @@
 """What the client, the balancer and the replica cost over a bare ``AsyncLLM``.
 
-32 concurrent generations of 64 tokens, plain and streamed, through ``LLMServerClient``, the balancer
+32 concurrent generations of 64 tokens, plain and streamed, through ``LLMServerClient``, balancer
 and one replica, against the same requests on an ``AsyncLLM`` with the same arguments in this
 process. Both engines are loaded; sides alternate within each round, so that what else the machine
 does hits both alike. Fresh prompts each round: no side gains from its prefix cache.
@@ -17,7 +17,6 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.report import arguments, emit
-from workbench.client import LLMServerClient
 from workbench.cluster.connection import connect
 from workbench.cluster.manager import LLMServerManager
 from workbench.config import PoolConfig
@@ -26,6 +25,8 @@ from workbench.models import resolve_model
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from workbench.client import LLMServerClient
 
 CONCURRENT = 32
 TOKENS = 64

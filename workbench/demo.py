@@ -120,7 +120,10 @@ def write_run(
         facts=facts,
         replicas=replicas,
         batches=_batch_table(batches),
-        rollouts=_together(batches, "to_pandas"),
+        rollouts=pd.concat(
+            [batch.to_pandas().assign(batch=name) for name, batch in batches.items()],
+            ignore_index=True,
+        ),
         load=_load_over_time(batches),
         examples=[t for batch in batches.values() for t in _examples(batch)],
     )
@@ -131,11 +134,6 @@ def _batch_table(batches: dict[str, Rollout]) -> pd.DataFrame:
     return pd.DataFrame(
         [batch_row(name, batch.snapshot(), batch.to_pandas()) for name, batch in batches.items()]
     )
-
-
-def _together(batches: dict[str, Rollout], method: str) -> pd.DataFrame:
-    frames = [getattr(batch, method)().assign(batch=name) for name, batch in batches.items()]
-    return pd.concat(frames, ignore_index=True)
 
 
 def _load_over_time(batches: dict[str, Rollout]) -> pd.DataFrame:

@@ -175,9 +175,7 @@ async def test_cancelling_a_call_stops_it_in_the_engine_and_leaves_its_neighbour
 ) -> None:
     long = {"max_tokens": 4000, "ignore_eos": True}
     short = {"max_tokens": 40, "ignore_eos": True}
-    doomed = asyncio.create_task(
-        client.generate("doomed", prompt_ids=[1], sampling_params=long)
-    )
+    doomed = asyncio.create_task(client.generate("doomed", prompt_ids=[1], sampling_params=long))
     neighbour = asyncio.create_task(
         client.generate("doomed", prompt_ids=[2], sampling_params=short)
     )

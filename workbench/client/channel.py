@@ -13,7 +13,7 @@ from workbench.aio import end_task
 from workbench.errors import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from workbench.types import GenerateRequest, TokenDelta
 
@@ -49,7 +49,7 @@ class Channel:
         """Whether a request is open."""
         return bool(self._queues)
 
-    async def run(self, request: GenerateRequest) -> AsyncIterator[TokenDelta]:
+    async def run(self, request: GenerateRequest) -> AsyncGenerator[TokenDelta, None]:
         """The deltas of one request. Leaving early stops it in the engine.
 
         Raises:

@@ -20,7 +20,7 @@ from workbench.client.generation import Generation
 from workbench.errors import DeadlineError, NoProgressError, PoolClosedError, ReplicaDiedError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
     from workbench.types import Lease, SamplingParams, TokenDelta, TokenOutput
 
@@ -118,7 +118,7 @@ class LLMServerClient:
         prompt_ids: Sequence[int],
         sampling_params: SamplingParams,
         priority: int = 0,
-    ) -> AsyncIterator[TokenDelta]:
+    ) -> AsyncGenerator[TokenDelta, None]:
         """As :meth:`generate`, in deltas, each with the version it was sampled under.
 
         Leaving the loop early stops the generation in the engine.
@@ -147,7 +147,7 @@ class LLMServerClient:
     async def __aexit__(self, *exc_info: object) -> None:
         await self.aclose()
 
-    async def _attempts(self, generation: Generation) -> AsyncIterator[TokenDelta]:
+    async def _attempts(self, generation: Generation) -> AsyncGenerator[TokenDelta, None]:
         stalled = 0
         while not generation.finished:
             before = generation.num_tokens

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import ray
 
@@ -37,9 +37,8 @@ def connect(address: str | None = None) -> Connection:
     if ray.is_initialized():
         return Connection(own=False)
     address = address or os.environ.get("RAY_ADDRESS")
-    # vLLM's replicas write logs of their own; Ray's workers have nothing to add to a cell.
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     if address:
+        # Replicas write logs of their own; what Ray's workers say adds nothing to a cell.
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     else:
         ray.init(
@@ -53,6 +52,7 @@ def connect(address: str | None = None) -> Connection:
 
 def free_resources() -> list[Resources]:
     """What is free on each live node."""
-    free = ray._private.state.available_resources_per_node()
-    alive = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    untyped: Any = ray
+    free = untyped._private.state.available_resources_per_node()
+    alive = [node["NodeID"] for node in untyped.nodes() if node["Alive"]]
     return [free.get(node_id, {}) for node_id in alive]

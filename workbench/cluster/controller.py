@@ -62,10 +62,9 @@ class PoolController:
         self._placement = placement
         self._limits: EngineLimits | None = None
         self._replicas: dict[str, _Replica] = {}
-        self._balancer = (
-            ray.remote(GlobalRequestLoadBalancer)
-            .options(num_cpus=0)
-            .remote(policy=config.policy, seed=config.seed, session_idle_s=config.session_idle_s)
+        balancer: Any = ray.remote(GlobalRequestLoadBalancer)
+        self._balancer = balancer.options(num_cpus=0).remote(
+            policy=config.policy, seed=config.seed, session_idle_s=config.session_idle_s
         )
 
     async def start(self) -> EngineLimits:
@@ -91,10 +90,9 @@ class PoolController:
     async def _start(self, replica: _Replica) -> EngineLimits:
         replica_id = replica.status.replica_id
         options = await self._place(replica)
-        replica.handle = (
-            ray.remote(ReplicaActor)
-            .options(max_concurrency=MAX_CALLS, **options)
-            .remote(self._spec(replica_id))
+        actor: Any = ray.remote(ReplicaActor)
+        replica.handle = actor.options(max_concurrency=MAX_CALLS, **options).remote(
+            self._spec(replica_id)
         )
         try:
             pid, node, log_path = await replica.handle.where.remote()

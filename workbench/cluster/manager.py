@@ -57,8 +57,9 @@ class LLMServerManager:
             NoRoomError: the cluster cannot hold it; nothing was started.
             ReplicaStartError: a replica did not come up; nothing is left running.
         """
-        placement = check(config)
-        controller = ray.remote(PoolController).options(num_cpus=0).remote(config, placement)
+        placement = check_room(config)
+        actor: Any = ray.remote(PoolController)
+        controller = actor.options(num_cpus=0).remote(config, placement)
         try:
             limits = await _start(controller, on_progress)
         except BaseException:
@@ -107,7 +108,7 @@ class LLMServerManager:
             return await getattr(self._controller, method).remote()
 
 
-def check(config: PoolConfig) -> Placement:
+def check_room(config: PoolConfig) -> Placement:
     """Refuse what can be known to be wrong before anything starts; where replicas will go.
 
     Raises:

@@ -10,6 +10,7 @@ import ray
 from workbench.cluster.ports import our_errors
 from workbench.errors import PoolError
 from workbench.models import resolve_model
+from workbench.rollout.rendering import make_renderer
 from workbench.rollout.worker import AgentLoopWorker, RolloutSetup
 
 if TYPE_CHECKING:
@@ -22,22 +23,37 @@ MAX_ROLLOUTS = 10_000
 
 
 class _WorkerActor:
-    """An :class:`AgentLoopWorker` in a process of its own; takes no core of the cluster's."""
+    """An :class:`AgentLoopWorker` in a process of its own; takes no core of the cluster's.
 
-    def __init__(self, client: LLMServerClient, model: str) -> None:
-        self._worker = AgentLoopWorker.for_model(client, str(resolve_model(model)), model)
+    It reads the tokenizer when it is made, which takes seconds, and gets its client when the pool
+    is ready, so that both start side by side.
+    """
+
+    def __init__(self, model: str) -> None:
+        self._renderer = make_renderer(str(resolve_model(model)), model)
+        self._worker: AgentLoopWorker | None = None
+
+    async def connect(self, client: LLMServerClient) -> None:
+        self._worker = AgentLoopWorker(client, self._renderer)
 
     async def run(self, setup: RolloutSetup, spec: RolloutSpec) -> Trajectory:
+        if self._worker is None:
+            raise RuntimeError("the worker has no client yet")
         return await self._worker.run(setup, spec)
 
 
 class RayWorker:
     """A worker actor as the manager sees it."""
 
-    def __init__(self, client: LLMServerClient, model: str) -> None:
+    def __init__(self, model: str) -> None:
         actor: Any = ray.remote(_WorkerActor)
-        self._handle = actor.options(num_cpus=0, max_concurrency=MAX_ROLLOUTS).remote(client, model)
+        self._handle = actor.options(num_cpus=0, max_concurrency=MAX_ROLLOUTS).remote(model)
         self._setups: dict[int, tuple[RolloutSetup, Any]] = {}
+
+    async def connect(self, client: LLMServerClient) -> None:
+        """Give it its client; returns when it can play."""
+        with our_errors(PoolError("a rollout worker died while it started")):
+            await self._handle.connect.remote(client)
 
     async def run(self, setup: RolloutSetup, spec: RolloutSpec) -> Trajectory:
         """Play a rollout there; a batch's setup travels once."""

@@ -84,9 +84,10 @@ class VLLMEngine:
 
     async def start(self) -> EngineLimits:
         """Load the model. It blocks for seconds, so it happens on a thread."""
-        self._llm = await asyncio.to_thread(self._load)
-        await self._llm.update_weight_version(str(self._version))
-        config = self._llm.vllm_config
+        llm = await asyncio.to_thread(self._load)
+        self._llm = llm
+        await llm.update_weight_version(str(self._version))
+        config = llm.vllm_config
         return EngineLimits(
             max_model_len=config.model_config.max_model_len,
             vocab_size=config.model_config.get_vocab_size(),
@@ -143,7 +144,7 @@ class VLLMEngine:
             for request_id, collector in list(self._collectors.items()):
                 output = collector.get_nowait()
                 if output is not None:
-                    delta = self._delta(request_id, output)  # type: ignore[arg-type]
+                    delta = self._delta(request_id, output)
                     deltas.append(delta)
                     if delta.is_last:
                         self._collectors.pop(request_id).close()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from workbench.aio import LoopThread, polite
 from workbench.client import LLMServerClient
 from workbench.cluster.connection import Connection, connect
-from workbench.cluster.manager import LLMServerManager
+from workbench.cluster.manager import LLMServerManager, check_room
 from workbench.cluster.workers import RayWorker
 from workbench.config import PoolConfig
 from workbench.engines.vllm_args import check_engine_args
@@ -109,7 +109,6 @@ class Workbench:
         _check_offline(self.config)
         self._progress = progress
         self._workers: list[WorkerPort] = []
-        self._num_workers = workers
         self._renderer: Renderer | None = None
         self._own_client: LLMServerClient | None = None
         self._manager: LLMServerManager | None = None
@@ -118,14 +117,25 @@ class Workbench:
         self._connection: Connection | None = None
         try:
             self._connection = connect(address)
-            shown = Progress(enabled=progress)
-            self._manager = self._call(
-                LLMServerManager.create(self.config, on_progress=shown.replicas)
-            )
+            self._manager = self._call(self._start(workers))
         except BaseException:
             self.close()
             raise
         _open.add(self)
+
+    async def _start(self, workers: int) -> LLMServerManager:
+        """The pool; the workers start beside it."""
+        check_room(self.config)
+        players = [RayWorker(self.config.model) for _ in range(workers)]
+        self._workers += players
+        shown = Progress(enabled=self._progress)
+        manager = await LLMServerManager.create(self.config, on_progress=shown.replicas)
+        client = await manager.get_client()
+        if players:
+            await asyncio.gather(*(player.connect(client) for player in players))
+        else:
+            self._workers.append(AgentLoopWorker(client, await self._render()))
+        return manager
 
     # -- asking -----------------------------------------------------------------------------
 
@@ -209,18 +219,10 @@ class Workbench:
 
     async def _start_rollout(self, tasks: Tasks, **options: Any) -> RolloutRun:
         renderer = await self._render()
-        if not self._workers:
-            self._workers = await self._make_workers(renderer)
         manager = AgentLoopManager(
             self._workers, concurrency=self._concurrency(), pad_id=renderer.pad_id
         )
         return manager.start(tasks, **options)
-
-    async def _make_workers(self, renderer: Renderer) -> list[WorkerPort]:
-        client = await self.manager.get_client()
-        if not self._num_workers:
-            return [AgentLoopWorker(client, renderer)]
-        return [RayWorker(client, self.config.model) for _ in range(self._num_workers)]
 
     def _concurrency(self) -> int:
         """As many rollouts as the engines' batches hold, so that none waits inside an engine."""

@@ -19,7 +19,7 @@ from workbench.rollout.frames import trajectory_frame
 from workbench.rollout.loop import AgentLoopBase, agent_loop
 from workbench.rollout.tasks import RolloutSpec, Tasks, rollout_specs
 from workbench.rollout.trajectory import RolloutStatus, Trajectory
-from workbench.rollout.worker import RolloutSetup, failure_fields
+from workbench.rollout.worker import RolloutSetup, outcome
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -80,6 +80,7 @@ class RolloutRun:
         self._specs = specs
         self._workers = workers
         self._load: Counter[int] = Counter()
+        self._broken: set[int] = set()
         self._slots = asyncio.Semaphore(concurrency)
         self._pad_id = pad_id
         self._ended: dict[str, Trajectory] = {}
@@ -127,7 +128,10 @@ class RolloutRun:
         return make_batch(self.trajectories(), pad_id=self._pad_id)
 
     async def _gather(self) -> list[Trajectory]:
-        await asyncio.wait(self._tasks)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for spec in self._specs:
+            if spec.rollout_id not in self._ended:  # cancelled before its task's first step
+                self._ended[spec.rollout_id] = self._unplayed(spec, asyncio.CancelledError())
         self._wall_s = time.monotonic() - self._started_s
         return self.trajectories()
 
@@ -139,26 +143,29 @@ class RolloutRun:
                     self._ended[spec.rollout_id] = await self._on_a_worker(spec)
                 finally:
                     self._running -= 1
-        except asyncio.CancelledError:
-            self._ended[spec.rollout_id] = self._unplayed(spec, RolloutStatus.CANCELLED)
-        except Exception as error:  # noqa: BLE001 - a worker that died is this row's failure
-            self._ended[spec.rollout_id] = self._unplayed(
-                spec, RolloutStatus.FAILED, **failure_fields(error)
-            )
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - it is the row's
+            self._ended[spec.rollout_id] = self._unplayed(spec, error)
 
     async def _on_a_worker(self, spec: RolloutSpec) -> Trajectory:
-        number = min(range(len(self._workers)), key=lambda i: self._load[i])
+        everyone = range(len(self._workers))
+        able = [i for i in everyone if i not in self._broken] or everyone
+        number = min(able, key=lambda i: self._load[i])
         self._load[number] += 1
         try:
             return await self._workers[number].run(self.setup, spec)
+        except Exception:
+            self._broken.add(number)  # it would look idle, and draw all rollouts that are left
+            raise
         finally:
             self._load[number] -= 1
 
-    def _unplayed(self, spec: RolloutSpec, status: RolloutStatus, **failure: str) -> Trajectory:
+    def _unplayed(self, spec: RolloutSpec, error: BaseException) -> Trajectory:
+        """The row of a rollout of which nothing came back."""
+        status, told, trace = outcome(error)
         return Trajectory(
             spec.rollout_id, spec.group, spec.index, self.setup.agent, spec.task,
             segments=(), turns=(), tool_calls=(), messages=(),
-            status=status, reward=None, **failure,
+            status=status, reward=None, error=told, traceback=trace,
         )  # fmt: skip
 
 
@@ -174,6 +181,8 @@ class AgentLoopManager:
     def __init__(self, workers: Sequence[WorkerPort], *, concurrency: int, pad_id: int) -> None:
         if not workers:
             raise ConfigError("workers", "none", allowed="at least one")
+        if concurrency < 1:
+            raise ConfigError("concurrency", f"{concurrency!r}", allowed="a whole number from 1")
         self._workers = workers
         self._concurrency = concurrency
         self._pad_id = pad_id
@@ -235,5 +244,5 @@ def _known_args(loop: type[AgentLoopBase]) -> set[str]:
     found: set[str] = set()
     for cls in loop.__mro__:
         if "__init__" in vars(cls) and cls is not object:
-            found |= set(inspect.signature(cls.__init__).parameters)
+            found |= set(inspect.signature(vars(cls)["__init__"]).parameters)
     return found - {"self", "client", "renderer", "common", "kwargs", "args"}

@@ -12,7 +12,7 @@ import traceback
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from workbench.rollout.rendering import Renderer, make_renderer
+from workbench.errors import DeadlineError
 from workbench.rollout.rewards import Reward, score
 from workbench.rollout.trajectory import RolloutStatus, Trajectory, TrajectoryBuilder
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from workbench.client import LLMServerClient
     from workbench.rollout.loop import AgentLoopBase
+    from workbench.rollout.rendering import Renderer
     from workbench.rollout.tasks import RolloutSpec
     from workbench.types import SamplingParams
 
@@ -45,27 +46,26 @@ class AgentLoopWorker:
         self._client = client
         self._renderer = renderer
 
-    @classmethod
-    def for_model(cls, client: LLMServerClient, model_dir: str, reference: str) -> AgentLoopWorker:
-        """With the renderer of a model."""
-        return cls(client, make_renderer(model_dir, reference))
-
     async def run(self, setup: RolloutSetup, spec: RolloutSpec) -> Trajectory:
         """Play one rollout to its end, whatever that is."""
         started = time.monotonic()
         loop: AgentLoopBase | None = None
         error: BaseException | None = None
+        limit = asyncio.timeout(setup.timeout_s)
         try:
-            async with asyncio.timeout(setup.timeout_s):
+            async with limit:
                 loop = setup.loop(client=self._client, renderer=self._renderer, **setup.loop_args)
                 await loop.run(setup.sampling_params, **spec.task)
         except (Exception, asyncio.CancelledError) as caught:  # noqa: BLE001 - it is the row's
             error = caught
+            if limit.expired():
+                error = DeadlineError(f"the rollout took longer than {setup.timeout_s:g} s")
+                error.__cause__ = caught
         finally:
             if loop is not None:
                 self._client.end_session(loop.session_id)
         builder = loop.trajectory if loop is not None else TrajectoryBuilder()
-        status, failure = _outcome(error)
+        status, told, trace = outcome(error)
         played = builder.build(
             rollout_id=spec.rollout_id,
             group=spec.group,
@@ -74,8 +74,9 @@ class AgentLoopWorker:
             task=spec.task,
             status=status,
             reward=None,
+            error=told,
+            traceback=trace,
             wall_s=time.monotonic() - started,
-            **failure,
         )
         return await _rewarded(played, setup.reward)
 
@@ -85,21 +86,17 @@ async def _rewarded(played: Trajectory, reward: Reward | None) -> Trajectory:
         return played
     try:
         total, parts = await score(reward, played)
-    except Exception as error:  # noqa: BLE001 - a user's function: its failure is the row's
-        status, failure = _outcome(error)
-        return replace(played, status=status, **failure)
+    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the user's own
+        status, told, trace = outcome(error)
+        return replace(played, status=status, error=told, traceback=trace)
     return replace(played, reward=total, reward_parts=parts)
 
 
-def _outcome(error: BaseException | None) -> tuple[RolloutStatus, dict[str, str]]:
+def outcome(error: BaseException | None) -> tuple[RolloutStatus, str, str]:
+    """How a rollout that ended with ``error`` is written down: status, error, traceback."""
     if error is None:
-        return RolloutStatus.DONE, {}
+        return RolloutStatus.DONE, "", ""
     if isinstance(error, asyncio.CancelledError):
-        return RolloutStatus.CANCELLED, {}
-    return RolloutStatus.FAILED, failure_fields(error)
-
-
-def failure_fields(error: BaseException) -> dict[str, str]:
-    """How an error is written into a failed row."""
+        return RolloutStatus.CANCELLED, "", ""
     trace = "".join(traceback.format_exception(error))
-    return {"error": f"{type(error).__name__}: {error}", "traceback": trace}
+    return RolloutStatus.FAILED, f"{type(error).__name__}: {error}", trace

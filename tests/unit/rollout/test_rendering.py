@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.chat import CHATML, END, FORGETFUL, STRICT, WITH_TOOLS, call, ids, renderer, tokenizer
+from tests.unit.chat import (
+    CHATML,
+    END,
+    FORGETFUL,
+    STRICT,
+    WITH_TOOLS,
+    call,
+    ids,
+    renderer,
+    tokenizer,
+)
 from workbench.errors import ConfigError, RolloutError, TaskError
 from workbench.rollout.rendering import (
     ParsedReply,

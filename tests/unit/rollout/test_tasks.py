@@ -16,7 +16,7 @@ from workbench.rollout.tool_loop import ToolAgentLoop
 class Needy(AgentLoopBase):
     requires = ("question", "answer")
 
-    async def run(self, sampling_params, **task):
+    async def run(self, *_, **__):
         raise AssertionError("is not run here")
 
 

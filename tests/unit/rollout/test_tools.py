@@ -1,4 +1,4 @@
-"""A typed function with a docstring is a tool; whatever it does, the model gets to read something."""
+"""A typed function with a docstring is a tool; whatever it does, the model gets an answer."""
 
 from __future__ import annotations
 
@@ -99,7 +99,13 @@ async def test_an_async_tool_runs_on_the_loop():
 
 @pytest.mark.parametrize(
     ("value", "read"),
-    [("as it is", "as it is"), (3, "3"), ({"a": [1]}, '{"a": [1]}'), (None, "null"), ({1}, '"{1}"')],
+    [
+        ("as it is", "as it is"),
+        (3, "3"),
+        ({"a": [1]}, '{"a": [1]}'),
+        (None, "null"),
+        ({1}, '"{1}"'),
+    ],
 )
 async def test_results_are_text_or_json(value, read):
     def give() -> object:
@@ -172,8 +178,8 @@ def test_the_calculator_calculates(expression, value):
 @pytest.mark.parametrize(
     "expression",
     [
-        "", "1 +", "a", "2**9", "__import__('os')", "f(1)", "(1).real", "1j", "'a'*3", "[1]", "1 < 2",
-        "1/0", "(" * 150 + "1", "1" * (MAX_EXPRESSION + 1), "x := 1", "1; 2",
+        "", "1 +", "a", "2**9", "__import__('os')", "f(1)", "(1).real", "1j", "'a'*3", "[1]",
+        "1 < 2", "1/0", "(" * 150 + "1", "1" * (MAX_EXPRESSION + 1), "x := 1", "1; 2",
     ],
 )  # fmt: skip
 def test_the_calculator_calculates_nothing_else(expression):

@@ -78,7 +78,9 @@ def test_a_prompt_that_was_cut_forks_and_says_where():
 
 
 def test_a_fork_that_the_loop_knows_of_keeps_its_reason():
-    trajectory = checked(turns(([1], output(7)), ([1, 7, 2], output(5)), forks={1: "new topic"}.items()))
+    trajectory = checked(
+        turns(([1], output(7)), ([1, 7, 2], output(5)), forks={1: "new topic"}.items())
+    )
     assert trajectory.segments[1].fork_reason == "new topic"
 
 
@@ -181,7 +183,8 @@ def test_any_conversation_keeps_every_sampled_token_once(story):
         sampled.append(said)
         prompt = prompt + said
     trajectory = checked(builder)
-    assert sum((s.sampled_ids for s in trajectory.segments), []) == sum(sampled, [])
+    kept = [token for segment in trajectory.segments for token in segment.sampled_ids]
+    assert kept == [token for said in sampled for token in said]
     for turn, said in zip(trajectory.turns, sampled, strict=True):
         segment = trajectory.segments[turn.segment]
         assert segment.response_ids[turn.start : turn.end] == said

@@ -1,0 +1,272 @@
+"""A batch of any size goes with any number of workers, and no rollout of it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.chat import ids, renderer, says
+from tests.unit.inprocess import WAIT_S, manual_pool, simulated_pool, until
+from workbench.errors import ConfigError, TaskError
+from workbench.rollout.loop import AgentLoopBase
+from workbench.rollout.manager import AgentLoopManager
+from workbench.rollout.trajectory import RolloutStatus, Trajectory
+from workbench.rollout.worker import AgentLoopWorker
+from workbench.types import FinishReason
+
+
+class Chosen(AgentLoopBase):
+    """Does what its task says."""
+
+    async def run(self, sampling_params, **task):
+        await self.generate(ids(task["prompt"]), sampling_params)
+        if task.get("fail"):
+            raise ZeroDivisionError(task["prompt"])
+
+
+class Immediate:
+    """A worker that plays nothing, at once."""
+
+    def __init__(self):
+        self.played = []
+
+    async def run(self, setup, spec):
+        self.played.append(spec.rollout_id)
+        await asyncio.sleep(0)
+        return Trajectory(
+            spec.rollout_id, spec.group, spec.index, setup.agent, spec.task, (), (), (), (),
+            RolloutStatus.DONE, None,
+        )  # fmt: skip
+
+
+class Held(Immediate):
+    """A worker whose rollouts wait until they are let go."""
+
+    def __init__(self):
+        super().__init__()
+        self.go = asyncio.Event()
+
+    async def run(self, setup, spec):
+        trajectory = await super().run(setup, spec)
+        await self.go.wait()
+        return trajectory
+
+
+def manager(*workers, concurrency=64):
+    return AgentLoopManager(workers, concurrency=concurrency, pad_id=0)
+
+
+@asynccontextmanager
+async def playing(*texts, workers=1, replicas=1, **options):
+    """A manager whose workers play on a simulated pool."""
+    async with simulated_pool(*([says(*(texts or ("hi",)))] * replicas)) as pool:
+        made = [AgentLoopWorker(pool.client(), renderer()) for _ in range(workers)]
+        yield manager(*made, **options), pool
+
+
+async def finish(run):
+    async with asyncio.timeout(WAIT_S):
+        trajectories = await run
+    for trajectory in trajectories:
+        trajectory.check()
+    return trajectories
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    tasks=st.integers(0, 9), n=st.integers(1, 3), workers=st.integers(1, 5),
+    concurrency=st.integers(1, 4),
+)  # fmt: skip
+def test_any_batch_size_goes_with_any_number_of_workers(tasks, n, workers, concurrency):
+    async def play():
+        prompts = [f"p{i}" for i in range(tasks)]
+        async with playing(workers=workers, replicas=2, concurrency=concurrency) as (made, _):
+            run = made.start(prompts, n=n)
+            trajectories = await finish(run)
+            assert [t.rollout_id for t in trajectories] == [
+                f"task-{i}/{k}" for i in range(tasks) for k in range(n)
+            ]
+            assert all(t.status is RolloutStatus.DONE for t in trajectories)
+            assert len(run.batch()) == len(run.to_pandas()) == tasks * n
+            seen = run.snapshot()
+            assert (seen.total, seen.done, seen.ended, seen.running) == (tasks * n,) * 3 + (0,)
+
+    asyncio.run(play())
+
+
+async def test_one_failing_rollout_is_one_failed_row_with_its_traceback():
+    async with playing(workers=2) as (made, _):
+        tasks = [{"prompt": f"p{i}", "fail": i == 2} for i in range(5)]
+        run = made.start(tasks, agent=Chosen, reward=lambda _: 1.0)
+        trajectories = await finish(run)
+        batch = run.batch()
+    assert [t.status.value for t in trajectories] == ["done", "done", "failed", "done", "done"]
+    assert trajectories[2].error == "ZeroDivisionError: p2"
+    assert "Traceback" in trajectories[2].traceback
+    assert [t.reward for t in trajectories] == [1.0, 1.0, None, 1.0, 1.0]
+    assert batch.rows["reward"].isna().tolist() == [False, False, True, False, False]
+    assert not batch.tensors["rm_scores"][2].any()
+    assert all(t.sampled_tokens for t in trajectories), "the failed one keeps its tokens"
+
+
+async def test_a_worker_that_breaks_costs_its_rollouts_only():
+    class Broken:
+        async def run(self, *_):
+            raise ConnectionError("the worker died")
+
+    made = manager(Broken(), Immediate())
+    trajectories = await finish(made.start(["a", "b", "c", "d"]))
+    failed = [t for t in trajectories if t.status is RolloutStatus.FAILED]
+    assert failed
+    assert len(failed) < 4
+    assert all(t.error == "ConnectionError: the worker died" for t in failed)
+
+
+async def test_rollouts_are_spread_over_the_workers():
+    workers = [Held() for _ in range(3)]
+    run = manager(*workers).start([f"p{i}" for i in range(9)])
+    await until(lambda: run.snapshot().running == 9)
+    assert [len(worker.played) for worker in workers] == [3, 3, 3]
+    for worker in workers:
+        worker.go.set()
+    await finish(run)
+
+
+async def test_no_more_rollouts_are_in_flight_than_allowed():
+    worker = Held()
+    run = manager(worker, concurrency=2).start([f"p{i}" for i in range(5)])
+    await until(lambda: len(worker.played) == 2)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert (len(worker.played), run.snapshot().running) == (2, 2)
+    worker.go.set()
+    assert len(await finish(run)) == 5
+
+
+async def test_cancelling_makes_cancelled_rows_of_what_has_not_ended():
+    async with manual_pool() as pool:
+        (engine,) = pool.engines
+        worker = AgentLoopWorker(pool.client(), renderer())
+        run = manager(worker, concurrency=2).start(["a", "b", "c"])
+        await until(lambda: len(engine.asked) == 2)
+        engine.say(engine.asked[0], 5, finish=FinishReason.STOP)
+        await until(lambda: run.snapshot().done == 1)
+        await until(lambda: len(engine.asked) == 3)
+        run.cancel()
+        trajectories = await finish(run)
+        assert sorted(t.status.value for t in trajectories) == ["cancelled", "cancelled", "done"]
+        await until(lambda: not engine.open)
+        assert pool.in_flight == 0
+        assert len(run.batch()) == 3
+
+
+async def test_cancelling_at_once_leaves_a_row_for_each():
+    """Before any of their tasks has taken its first step."""
+    run = manager(Immediate()).start(["a", "b", "c"])
+    run.cancel()
+    trajectories = await finish(run)
+    assert [t.status.value for t in trajectories] == ["cancelled"] * 3
+    assert run.snapshot().ended == 3
+
+
+async def test_cancelling_what_has_ended_changes_nothing():
+    run = manager(Immediate()).start(["a"])
+    await finish(run)
+    run.cancel()
+    assert [t.status.value for t in await finish(run)] == ["done"]
+
+
+async def test_giving_up_waiting_does_not_stop_the_batch():
+    worker = Held()
+    run = manager(worker).start(["a"])
+    waiting = asyncio.ensure_future(finish(run))
+    await until(lambda: worker.played)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    worker.go.set()
+    assert [t.status.value for t in await finish(run)] == ["done"]
+
+
+async def test_generate_sequences_gives_the_batch():
+    async with playing() as (made, _):
+        batch = await made.generate_sequences(["a", "b"], n=2)
+    assert batch.rows["group"].tolist() == ["task-0", "task-0", "task-1", "task-1"]
+
+
+async def test_cancelling_generate_sequences_stops_the_batch():
+    async with manual_pool() as pool:
+        (engine,) = pool.engines
+        worker = AgentLoopWorker(pool.client(), renderer())
+        call = asyncio.ensure_future(manager(worker).generate_sequences(["a", "b"]))
+        await until(lambda: len(engine.asked) == 2)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await until(lambda: not engine.open)
+
+
+async def test_a_snapshot_tells_where_the_batch_stands():
+    async with playing() as (made, _):
+        run = made.start(
+            [{"prompt": "a"}, {"prompt": "b", "fail": True}], agent=Chosen, reward=lambda _: 0.5
+        )
+        before = run.snapshot()
+        await finish(run)
+        after = run.snapshot()
+        later = run.snapshot()
+    assert (before.total, before.ended, before.mean_reward, before.tokens_per_s) == (2, 0, None, 0)
+    assert (after.done, after.failed, after.cancelled, after.running) == (1, 1, 0, 0)
+    assert (after.sampled_tokens, after.mean_reward) == (6, 0.5)
+    assert after.wall_s == later.wall_s, "the clock stops when the batch ends"
+
+
+async def test_what_has_ended_can_be_looked_at_while_others_run():
+    first, second = Immediate(), Held()
+    run = manager(first, second).start(["a", "b"])
+    await until(lambda: run.snapshot().done == 1)
+    assert [t.rollout_id for t in run.trajectories()] == ["task-0/0"]
+    assert run.to_pandas()["status"].tolist() == ["done"]
+    second.go.set()
+    await finish(run)
+
+
+async def test_tasks_come_from_a_frame_too():
+    run = manager(Immediate()).start(pd.DataFrame({"prompt": ["a", "b"]}))
+    assert [t.task["prompt"] for t in await finish(run)] == ["a", "b"]
+
+
+async def test_rows_with_and_without_reward_parts_share_a_batch():
+    def reward(played):
+        return {"form": 1.0} if played.task["prompt"] == "a" else 0.25
+
+    async with playing() as (made, _):
+        batch = await made.generate_sequences(["a", "b"], reward=reward)
+    assert batch.rows["reward"].tolist() == [1.0, 0.25]
+    assert batch.rows["reward_form"].isna().tolist() == [False, True]
+
+
+def test_settings_that_the_loop_does_not_take_are_refused_with_those_it_does():
+    with pytest.raises(ConfigError) as refused:
+        manager(Immediate()).start(["a"], agent="tool", max_turns=3)
+    assert refused.value.field == "max_turns"
+    assert refused.value.allowed == "limits, preamble, tools"
+
+
+def test_a_wrong_task_is_refused_before_any_rollout_starts():
+    worker = Immediate()
+    with pytest.raises(TaskError):
+        manager(worker).start(["a", {}])
+    assert worker.played == []
+
+
+def test_a_manager_needs_a_worker_and_room_for_a_rollout():
+    with pytest.raises(ConfigError, match="workers"):
+        manager()
+    with pytest.raises(ConfigError, match="concurrency"):
+        manager(Immediate(), concurrency=0)
