@@ -10,10 +10,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from widgets.figures import length_figure, load_figure, replica_figure, reward_figure
+    from widgets.figures import Still, length_figure, load_figure, replica_figure, reward_figure
     from widgets.report import write_report
 
 _HOMES = {
+    "Still": "widgets.figures",
     "length_figure": "widgets.figures",
     "load_figure": "widgets.figures",
     "replica_figure": "widgets.figures",
@@ -21,7 +22,14 @@ _HOMES = {
     "write_report": "widgets.report",
 }
 
-__all__ = ["length_figure", "load_figure", "replica_figure", "reward_figure", "write_report"]
+__all__ = [
+    "Still",
+    "length_figure",
+    "load_figure",
+    "replica_figure",
+    "reward_figure",
+    "write_report",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -29,7 +29,7 @@ MAX_SLOTS = 24
 def how(batches: int) -> str:
     """What the marks of :func:`draw_spread` mean."""
     if batches <= MAX_SLOTS:
-        return "bars: share of the batch; line: mean"
+        return "bars: share of the batch; diamonds: mean"
     return "bands: 90% and middle half of the batch; line: mean"
 
 
@@ -109,11 +109,11 @@ def _draw_bars(axes: Axes, known: Sequence[Floats], colour: str) -> None:
 
 
 def _draw_means(axes: Axes, means: Floats, form: str) -> None:
-    """Connect one mean per slot, and write it where there is room."""
+    """A mean per slot, written where there is room; joined where there are many."""
     slots = np.arange(len(means), dtype=np.float64)
     is_roomy = len(means) <= MAX_TICKS
     axes.plot(
-        slots, means, color=theme.INK, linewidth=1, marker="D", zorder=4,
+        slots, means, color=theme.INK, linewidth=int(len(means) > MAX_SLOTS), marker="D", zorder=4,
         markersize=4.5 if is_roomy else 1.5, markerfacecolor=theme.PAPER if is_roomy else theme.INK,
         markeredgecolor=theme.INK,
     )  # fmt: skip

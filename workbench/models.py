@@ -86,7 +86,7 @@ def _check_directory(path: Path) -> None:
         for wanted, pattern in (
             ("config.json", "config.json"),
             ("weights", "*.safetensors"),
-            ("a tokenizer", "tokenizer*"),
+            ("tokenizer", "tokenizer*"),
         )
         if not any(path.glob(pattern))
     ]

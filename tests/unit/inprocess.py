@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from workbench.client import LLMServerClient
@@ -38,10 +38,13 @@ Step = SimulatedArgs(step_s=0.0, vocab_size=50, stop_token=-1)
 """As fast as it goes, and never stopping by itself."""
 
 
+PROMPT = [1, 2, 3]
+
+
 async def until(condition: Callable[[], bool]) -> None:
     """Return once ``condition`` holds."""
     async with asyncio.timeout(WAIT_S):
-        while not condition():  # noqa: ASYNC110 - anything can be waited for
+        while not condition():
             await asyncio.sleep(0.001)
 
 
@@ -126,7 +129,8 @@ class ManualEngine:
 
     async def wait(self, timeout_s: float) -> None:
         try:
-            await asyncio.wait_for(self._urgent.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._urgent.wait()
         except TimeoutError:
             return
         self._urgent.clear()
@@ -271,3 +275,25 @@ def simulated_pool(*args: SimulatedArgs, flush_s: float = 0.001):
 def manual_pool(count: int = 1, *, flush_s: float = 0.001):
     """Replicas that say what they are told."""
     return pool_of([ManualEngine(f"replica-{i}") for i in range(count)], flush_s=flush_s)
+
+
+def generate(client, session="s", *, prompt=PROMPT, max_tokens=8, deadline_s=None, **sampling):
+    return client.generate(
+        session,
+        prompt_ids=prompt,
+        sampling_params={"max_tokens": max_tokens, **sampling},
+        deadline_s=deadline_s,
+    )
+
+
+async def undisturbed(prompt=PROMPT, *, args=Step, **sampling):
+    """What a healthy pool says."""
+    async with simulated_pool(replace(args, die_after_tokens=None)) as pool:
+        return await generate(pool.client(), prompt=prompt, **sampling)
+
+
+def assert_aligned(output):
+    size = len(output.token_ids)
+    assert len(output.log_probs) == size
+    covered = [i for span in output.version_spans for i in range(span.start, span.end)]
+    assert covered == list(range(size))

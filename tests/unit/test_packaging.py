@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 
-LEFT_OUT = {"torchaudio", "torchcodec", "torchvision"}
+LEFT_OUT = {"rfc3987-syntax", "torchaudio", "torchcodec", "torchvision"}
 
 NAMING_FILES = ("pyproject.toml", "environment.yml", "requirements/cpu.txt", "Makefile")
 

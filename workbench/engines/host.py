@@ -114,7 +114,8 @@ class EngineHost:
         if not channel.outbox:
             channel.news.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(channel.news.wait(), POLL_S)
+                async with asyncio.timeout(POLL_S):  # 3.11's wait_for may swallow a cancellation
+                    await channel.news.wait()
         return channel.delivered + len(channel.outbox), list(channel.outbox)
 
     async def abort(self, request_ids: Iterable[str]) -> None:

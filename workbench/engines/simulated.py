@@ -134,7 +134,8 @@ class SimulatedEngine:
     async def wait(self, timeout_s: float) -> None:
         """Return at the next first token or end, or after ``timeout_s``."""
         try:
-            await asyncio.wait_for(self._urgent.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._urgent.wait()
         except TimeoutError:
             return
         self._urgent.clear()

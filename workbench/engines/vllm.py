@@ -55,6 +55,7 @@ def make_args(
 def prepare_environment(device: str, threads: int, log_level: str = "INFO") -> None:
     """Set what vLLM reads from the environment; before it is first imported."""
     os.environ.setdefault("VLLM_LOGGING_LEVEL", log_level)
+    os.environ.setdefault("VLLM_LOGGING_COLOR", "0")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     if device == "cpu":
         for name, value in CPU_ENV.items():
@@ -130,7 +131,8 @@ class VLLMEngine:
             return
         self._stats.urgent.clear()
         try:
-            await asyncio.wait_for(self._stats.urgent.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._stats.urgent.wait()
         except TimeoutError:
             if self._running().errored:
                 return  # drain() says so

@@ -56,6 +56,9 @@ class Reply:
     def __str__(self) -> str:
         return self.text
 
+    def __repr__(self) -> str:
+        return f"Reply({self.text!r}, {len(self.prompt_ids)} prompt tokens, {self.output})"
+
 
 class Workbench:
     """A pool of replicas of one model, ready when the constructor returns.

@@ -99,6 +99,20 @@ async def test_a_poll_without_news_ends_empty(monkeypatch):
             assert await host.collect("c", 0) == (0, [])
 
 
+@pytest.mark.parametrize("steps", range(6))
+async def test_a_poll_that_is_given_up_as_news_arrives_is_given_up(steps):
+    """A cancellation that got lost there would leave the client's listener running."""
+    async with hosting() as (host, _):
+        polling = asyncio.ensure_future(host.collect("c", 0))
+        await until(lambda: "c" in host._channels)
+        host._channels["c"].news.set()
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        was_cancelled = polling.cancel()
+        await asyncio.wait({polling}, timeout=WAIT_S)
+        assert polling.cancelled() == was_cancelled
+
+
 async def test_a_refused_request_is_an_answer_and_its_neighbours_go_on():
     async with hosting() as (host, engine):
         engine.refusals["bad"] = RequestError("prompt_ids", "is empty")

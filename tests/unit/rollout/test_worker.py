@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.unit.chat import ids, renderer, says, tokenizer
+from tests.unit.chat import ids, renderer, says
 from tests.unit.inprocess import WAIT_S, manual_pool, simulated_pool, until
 from workbench.rollout.loop import AgentLoopBase
 from workbench.rollout.single_turn import SingleTurnAgentLoop
@@ -202,11 +202,3 @@ async def test_rollouts_of_one_worker_do_not_touch_each_other():
         trajectory.check()
         assert trajectory.messages[0]["content"] == f"p{i}"
     assert {t.messages[-1]["content"] for t in played} == {"one", "two", "three"}
-
-
-async def test_a_worker_is_made_for_a_model(tmp_path):
-    tokenizer().save_pretrained(tmp_path)
-    async with simulated_pool(says("hi")) as pool:
-        worker = AgentLoopWorker.for_model(pool.client(), str(tmp_path), "")
-        trajectory = await worker.run(setup(), spec())
-    assert trajectory.messages[-1]["content"] == "hi"

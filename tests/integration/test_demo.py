@@ -1,0 +1,87 @@
+"""The command that a newcomer runs first."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from tests.integration.processes import left_behind, running
+from workbench import RolloutBatch
+
+pytestmark = [pytest.mark.ray, pytest.mark.vllm]
+
+COMMAND = str(Path(sys.executable).with_name("workbench"))
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    folder = tmp_path_factory.mktemp("demo")
+    before = running()
+    done = subprocess.run(
+        [COMMAND, "demo", "--out", str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+        env={**os.environ, "RAY_ADDRESS": ""},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert not left_behind(before)
+    return folder, done.stdout
+
+
+def test_the_tables_count_every_request_and_rollout(demo: tuple[Path, str]) -> None:
+    _, shown = demo
+    requests = re.findall(r"replica-\d\s+ready\s+(\d+)", shown)
+    turns = pd.read_parquet(demo[0] / "trajectories.parquet")["num_turns"].sum()
+    assert sum(map(int, requests)) == turns
+    assert re.search(r"rollouts\s+48\s+48", shown)
+    assert re.search(r"rollouts_that_called_share\s+–\s+\d+%", shown)
+
+
+def test_the_trajectories_keep_every_token_and_say_their_schema(demo: tuple[Path, str]) -> None:
+    table = pq.read_table(demo[0] / "trajectories.parquet")
+    assert table.schema.metadata[b"rollout_workbench_schema"] == b"1"
+    assert table.num_rows == 96
+    for row in table.to_pylist():
+        (segment,) = row["segments"]
+        assert len(segment["response_ids"]) == len(segment["log_probs"])
+        assert sum(segment["response_mask"]) == row["sampled_tokens"]
+
+
+def test_the_model_calls_its_tool_in_most_rollouts(demo: tuple[Path, str]) -> None:
+    frame = pd.read_parquet(demo[0] / "trajectories.parquet")
+    called = frame[frame["agent"] == "tool"]["well_formed_calls"] > 0
+    assert called.mean() > 0.6
+
+
+def test_the_batches_can_be_read_back(demo: tuple[Path, str]) -> None:
+    batch = RolloutBatch.load(demo[0], "batch-tool")
+    assert len(batch) == 48
+    assert batch.tensors["input_ids"].shape == batch.tensors["attention_mask"].shape
+
+
+def test_the_report_is_one_file_that_asks_nobody_for_anything(demo: tuple[Path, str]) -> None:
+    page = (demo[0] / "report.html").read_text()
+    assert page.count("data:image/png;base64,") >= 3
+    assert "<script" not in page
+    assert not re.findall(r"""(?:src|href)\s*=\s*["'](?!data:|#)""", page)
+
+
+def test_the_command_says_what_it_can_do_and_names_what_is_wrong() -> None:
+    helped = subprocess.run([COMMAND, "--help"], capture_output=True, text=True, check=True)
+    assert "demo" in helped.stdout
+    told = subprocess.run([COMMAND, "version"], capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"\d+\.\d+\.\d+\n", told.stdout)
+    wrong = subprocess.run(
+        [COMMAND, "demo", "--model", "gpt-17"], capture_output=True, text=True, check=False
+    )
+    assert wrong.returncode == 1
+    assert wrong.stderr.startswith("error: model: unknown model 'gpt-17'")

@@ -1,0 +1,236 @@
+"""Starting, refusing, breaking and ending pools: whatever happens, nothing is left running."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import ray
+
+from tests.integration.processes import children, gone, left_behind, running
+from workbench import Workbench
+from workbench.errors import (
+    ConfigError,
+    NoRoomError,
+    PoolClosedError,
+    ReplicaStartError,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.ray]
+
+MODEL = "smollm2-135m"
+
+
+def simulated(replicas: int = 2, **options: Any) -> Workbench:
+    """Quick to start: no core, no weights. The tokenizer is the real one."""
+    args = {"vocab_size": 49_152, "step_s": 0.002}
+    return Workbench(
+        MODEL, replicas, engine="simulated", engine_args=args, progress=False, **options
+    )
+
+
+def script(text: str) -> list[str]:
+    return [sys.executable, "-c", textwrap.dedent(text)]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"model": "gpt-17"}, r"model: unknown model 'gpt-17' \(allowed: a packaged name"),
+        ({"model": "/no/such/folder"}, "model: there is no directory '/no/such/folder'"),
+        ({"replicas": 0}, r"replicas: 0 \(allowed: a whole number from 1\)"),
+        ({"engine_args": {"max_modle_len": 9}}, r"engine_args\['max_modle_len'\].*max_model_len"),
+        ({"engine_args": {"model": "x"}}, r"engine_args\['model'\]: is given by the pool"),
+        ({"engine": "abacus"}, r"engine: unknown engine 'abacus' \(allowed: vllm, simulated\)"),
+        ({"policy": "luck"}, r"policy: unknown policy 'luck' \(allowed: least-loaded"),
+        ({"workers": -1}, "workers: -1"),
+    ],
+)
+def test_wrong_arguments_are_named_before_ray_is_started(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], complaint: str
+) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("Ray was started")
+
+    monkeypatch.setattr(ray, "init", never)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with pytest.raises(ConfigError, match=complaint):
+        Workbench(**{"model": MODEL, "progress": False, **options})
+
+
+def test_an_empty_folder_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"has no config.json and no weights and no a tokenizer"):
+        Workbench(str(tmp_path), progress=False)
+
+
+@pytest.mark.vllm
+def test_more_replicas_than_there_is_room_for_are_refused_with_the_clusters_figures() -> None:
+    with pytest.raises(NoRoomError, match=r"replicas: 64 asked for, room for \d+.*free: node 0:"):
+        Workbench(MODEL, 64, progress=False)
+
+
+@pytest.mark.vllm
+def test_an_engine_that_does_not_start_shows_its_last_words_and_leaves_nothing() -> None:
+    before = running()
+    with pytest.raises(ReplicaStartError) as failed:
+        Workbench(MODEL, 1, engine_args={"max_model_len": 10**9}, progress=False)
+    assert failed.value.replica_id == "replica-0"
+    assert "max_model_len" in str(failed.value)
+    assert failed.value.log_tail
+    if not ray.is_initialized():
+        assert not left_behind(before)
+
+
+def test_a_closed_pool_says_so_and_can_be_closed_again() -> None:
+    bench = simulated()
+    assert repr(bench).startswith("Workbench('smollm2-135m', 2/2 replicas ready")
+    bench.close()
+    bench.close()
+    assert repr(bench) == "Workbench('smollm2-135m', closed)"
+    with pytest.raises(PoolClosedError, match="was closed"):
+        bench.generate("Anybody?")
+
+
+def test_rollouts_can_be_played_in_this_process() -> None:
+    with simulated(workers=0) as bench:
+        here = []
+
+        def reward(_: Any) -> float:
+            here.append(os.getpid())
+            return 1.0
+
+        bench.rollout(["one", "two"], sampling_params={"max_tokens": 4}, reward=reward).result()
+        assert here == [os.getpid()] * 2
+
+
+@pytest.mark.vllm
+async def test_calls_survive_the_death_of_a_replica_and_its_engine_dies_with_it() -> None:
+    """kill -9 of a replica's process while 16 calls run on the pool."""
+    with await asyncio.to_thread(Workbench, MODEL, 2, progress=False) as bench:
+        async with bench.client() as client:
+            sampling = {"max_tokens": 48, "ignore_eos": True}
+            calls = [
+                asyncio.create_task(
+                    client.generate(f"s{n}", prompt_ids=[n + 1] * 8, sampling_params=sampling)
+                )
+                for n in range(16)
+            ]
+            pool = await until_running(bench, 16)
+            doomed = pool.replicas[0].status
+            assert doomed.pid is not None
+            engine_processes = children(doomed.pid)
+            assert engine_processes
+            os.kill(doomed.pid, signal.SIGKILL)
+            async with asyncio.timeout(120):
+                outputs = await asyncio.gather(*calls)
+        assert gone(engine_processes)
+        for output in outputs:
+            assert len(output.token_ids) == len(output.log_probs) == 48
+            assert output.version_spans[-1].end == 48
+        assert {output.replica_id for output in outputs} == {"replica-1"}
+        assert {output.attempts for output in outputs} == {1, 2}
+        routing = (await asyncio.to_thread(bench.snapshot)).routing
+        assert routing is not None
+        assert "unhealthy" in {str(replica.state) for replica in routing.replicas}
+
+
+async def until_running(bench: Workbench, requests: int) -> Any:
+    async with asyncio.timeout(60):
+        while True:
+            pool = await asyncio.to_thread(bench.snapshot)
+            if sum(r.engine.running for r in pool.replicas if r.engine) == requests:
+                return pool
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.vllm
+def test_nothing_outlives_a_killed_owner() -> None:
+    before = running()
+    owner = subprocess.Popen(
+        script("""
+            from workbench import Workbench
+            bench = Workbench("smollm2-135m", 1, progress=False)
+            print("ready", flush=True)
+            input()
+        """),
+        stdout=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+        env={**os.environ, "RAY_ADDRESS": ""},
+    )
+    assert owner.stdout is not None
+    assert owner.stdout.readline() == b"ready\n"
+    assert len(left_behind(before, limit_s=0)) > 4
+    owner.kill()
+    owner.communicate()
+    assert not left_behind(before)
+
+
+def test_a_script_that_forgets_to_close_ends_and_leaves_nothing() -> None:
+    before = running()
+    done = subprocess.run(
+        script("""
+            from workbench import Workbench
+            args = {"vocab_size": 49_152}
+            bench = Workbench("smollm2-135m", engine="simulated", engine_args=args)
+            print(len(bench.generate("hi", max_tokens=3).output.token_ids))
+        """),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env={**os.environ, "RAY_ADDRESS": ""},
+    )
+    assert done.stdout.strip() in {"1", "2", "3"}
+    assert not left_behind(before)
+
+
+def test_a_given_cluster_is_used_and_left_as_it_was(tmp_path: Path) -> None:
+    """RAY_ADDRESS names a cluster that somebody else started."""
+    before = running()
+    ray_command = f"{os.path.dirname(sys.executable)}/ray"  # noqa: PTH120 - a command line
+    head = subprocess.Popen(
+        [
+            *(ray_command, "start", "--head", "--block", "--port=0", "--num-cpus=3"),
+            *("--include-dashboard=false", f"--temp-dir={tmp_path}", "--disable-usage-stats"),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert head.stdout is not None
+        address = next(
+            line.partition("address='")[2].partition("'")[0]
+            for line in head.stdout
+            if "address='" in line
+        )
+        done = subprocess.run(
+            script("""
+                import ray
+                from workbench import Workbench
+                args = {"vocab_size": 49_152}
+                with Workbench("smollm2-135m", engine="simulated", engine_args=args) as bench:
+                    print(int(ray.cluster_resources()["CPU"]), bench.snapshot().replicas[0]
+                          .status.state)
+            """),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+            env={**os.environ, "RAY_ADDRESS": address},
+        )
+        assert done.stdout.split() == ["3", "ready"]
+        assert head.poll() is None
+    finally:
+        head.terminate()
+        head.communicate(timeout=60)
+    assert not left_behind(before)
