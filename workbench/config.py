@@ -49,6 +49,7 @@ class PoolConfig:
             raise ConfigError(
                 "engine_args['model']", "is given by the pool", allowed="the pool's own model="
             )
+        _ = self.devices_per_replica  # refuses sizes that are none
 
     @property
     def devices_per_replica(self) -> int:

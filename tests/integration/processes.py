@@ -1,4 +1,4 @@
-"""Which processes there are: what a pool leaves behind is found by what was there before."""
+"""Which processes of a pool there are: what it leaves behind is what was not there before."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import os
 import time
 from pathlib import Path
 
+OURS = ("ray::", "raylet", "gcs_server", "/ray/", "VLLM::", "multiprocessing", "engines/guard.py")
+"""What the command line of a process that a pool may start has in it."""
+
 
 def running() -> dict[int, str]:
-    """Pid → command line of every process that is not a zombie."""
+    """Pid → command line of every such process that is not a zombie."""
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -17,7 +20,7 @@ def running() -> dict[int, str]:
                 command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
             except OSError:
                 continue
-            if state != "Z" and command:
+            if state != "Z" and any(mark in command for mark in OURS):
                 found[int(entry.name)] = command
     return found
 
@@ -29,7 +32,7 @@ def children(pid: int) -> list[int]:
     return list(descendants(pid))
 
 
-def left_behind(before: dict[int, str], limit_s: float = 20) -> dict[int, str]:
+def left_behind(before: dict[int, str], limit_s: float = 60) -> dict[int, str]:
     """Processes that were not there before, once there are none or ``limit_s`` seconds passed."""
     deadline = time.monotonic() + limit_s
     while True:

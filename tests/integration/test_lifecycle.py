@@ -68,7 +68,7 @@ def test_wrong_arguments_are_named_before_ray_is_started(
 
 
 def test_an_empty_folder_is_no_model(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"has no config.json and no weights and no a tokenizer"):
+    with pytest.raises(ConfigError, match=r"has no config.json and no weights and no tokenizer"):
         Workbench(str(tmp_path), progress=False)
 
 
@@ -193,14 +193,14 @@ def test_a_script_that_forgets_to_close_ends_and_leaves_nothing() -> None:
     assert not left_behind(before)
 
 
-def test_a_given_cluster_is_used_and_left_as_it_was(tmp_path: Path) -> None:
+def test_a_given_cluster_is_used_and_left_as_it_was() -> None:
     """RAY_ADDRESS names a cluster that somebody else started."""
     before = running()
     ray_command = f"{os.path.dirname(sys.executable)}/ray"  # noqa: PTH120 - a command line
     head = subprocess.Popen(
         [
             *(ray_command, "start", "--head", "--block", "--port=0", "--num-cpus=3"),
-            *("--include-dashboard=false", f"--temp-dir={tmp_path}", "--disable-usage-stats"),
+            *("--node-ip-address=127.0.0.1", "--include-dashboard=false", "--disable-usage-stats"),
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -231,6 +231,6 @@ def test_a_given_cluster_is_used_and_left_as_it_was(tmp_path: Path) -> None:
         assert done.stdout.split() == ["3", "ready"]
         assert head.poll() is None
     finally:
-        head.terminate()
+        head.kill()
         head.communicate(timeout=60)
     assert not left_behind(before)

@@ -50,9 +50,8 @@ def test_a_replica_takes_tensor_times_pipeline_devices():
 
 @pytest.mark.parametrize("size", [0, 2.0, "2"])
 def test_a_parallel_size_that_is_none_is_refused_by_its_field(size):
-    config = pool(engine_args={"tensor_parallel_size": size})
     with pytest.raises(ConfigError) as refused:
-        _ = config.devices_per_replica
+        pool(engine_args={"tensor_parallel_size": size})
     assert refused.value.field == "engine_args['tensor_parallel_size']"
 
 

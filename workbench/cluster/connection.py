@@ -42,7 +42,9 @@ def connect(address: str | None = None) -> Connection:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     else:
         ray.init(
+            address="local",  # not one that somebody once started here
             include_dashboard=False,
+            _node_ip_address="127.0.0.1",  # a pool of this machine alone serves nobody else
             log_to_driver=False,
             logging_level=logging.ERROR,
             object_store_memory=OBJECT_STORE_BYTES,

@@ -7,6 +7,7 @@ end of the process that created the pool end it.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,9 +18,11 @@ from workbench.cluster.connection import free_resources
 from workbench.cluster.controller import PoolController
 from workbench.cluster.placement import GIB, Placement, plan
 from workbench.cluster.ports import RayBalancer, our_errors
+from workbench.engines.simulated import SimulatedArgs
 from workbench.engines.vllm_args import check_engine_args
 from workbench.errors import PoolClosedError
 from workbench.models import check_model
+from workbench.routing.policies import make_policy
 from workbench.types import PoolSnapshot, ReplicaStatus
 
 if TYPE_CHECKING:
@@ -57,6 +60,7 @@ class LLMServerManager:
             NoRoomError: the cluster cannot hold it; nothing was started.
             ReplicaStartError: a replica did not come up; nothing is left running.
         """
+        check_config(config)
         placement = check_room(config)
         actor: Any = ray.remote(PoolController)
         controller = actor.options(num_cpus=0).remote(config, placement)
@@ -108,16 +112,29 @@ class LLMServerManager:
             return await getattr(self._controller, method).remote()
 
 
-def check_room(config: PoolConfig) -> Placement:
-    """Refuse what can be known to be wrong before anything starts; where replicas will go.
+def check_config(config: PoolConfig) -> None:
+    """Refuse what is wrong whatever the cluster has; needs no cluster.
 
     Raises:
-        ConfigError, NoRoomError: as :meth:`LLMServerManager.create`.
+        ConfigError: names the field and what is allowed.
+    """
+    make_policy(config.policy, random.Random())
+    if config.engine == "simulated":
+        fields = SimulatedArgs.__dataclass_fields__
+        check_engine_args(config.engine_args, fields, "SimulatedArgs")
+    else:
+        check_engine_args(config.engine_args)
+    check_model(config.model)
+
+
+def check_room(config: PoolConfig) -> Placement:
+    """Where the replicas will go.
+
+    Raises:
+        NoRoomError: the cluster cannot hold them.
     """
     if config.engine == "simulated":
         return Placement("cpu", {}, threads=1)
-    check_engine_args(config.engine_args)
-    check_model(config.model)
     return plan(
         free_resources(),
         replicas=config.replicas,

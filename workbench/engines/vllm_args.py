@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from workbench.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 
 @functools.cache
@@ -35,18 +35,28 @@ def known_engine_args() -> frozenset[str]:
     )
 
 
-def check_engine_args(names: Iterable[str]) -> None:
-    """Refuse names that vLLM does not know.
+def check_engine_args(
+    names: Iterable[str],
+    known: Collection[str] | None = None,
+    taker: str = "vLLM's AsyncEngineArgs",
+) -> None:
+    """Refuse names that the engine does not know.
+
+    Args:
+        names: of the arguments that were given.
+        known: what the engine takes; vLLM's arguments unless said otherwise. Nothing is refused
+            where they cannot be known.
+        taker: who takes them, for the message.
 
     Raises:
         ConfigError: names the first unknown one and those that look like it.
     """
-    known = known_engine_args()
+    known = known_engine_args() if known is None else known
     for name in names:
         if known and name not in known:
             close = difflib.get_close_matches(name, known, n=3)
             raise ConfigError(
                 f"engine_args[{name!r}]",
-                "vLLM's AsyncEngineArgs has no such argument",
-                allowed=close or "the fields of vllm.AsyncEngineArgs",
+                f"{taker} has no such argument",
+                allowed=close or f"the fields of {taker}",
             )

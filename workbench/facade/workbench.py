@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from workbench.aio import LoopThread, polite
 from workbench.client import LLMServerClient
 from workbench.cluster.connection import Connection, connect
-from workbench.cluster.manager import LLMServerManager, check_room
+from workbench.cluster.manager import LLMServerManager, check_config, check_room
 from workbench.cluster.workers import RayWorker
 from workbench.config import PoolConfig
-from workbench.engines.vllm_args import check_engine_args
 from workbench.errors import ConfigError, PoolClosedError
 from workbench.facade.handle import Rollout
 from workbench.facade.html import percent, table
 from workbench.facade.progress import Progress
-from workbench.models import check_model, resolve_model
+from workbench.models import resolve_model
 from workbench.rollout.manager import AgentLoopManager, RolloutRun, WorkerPort
 from workbench.rollout.rendering import Message, Renderer, make_renderer, task_messages
 from workbench.rollout.worker import AgentLoopWorker
@@ -109,7 +108,7 @@ class Workbench:
             start_timeout_s=start_timeout_s,
             seed=seed,
         )
-        _check_offline(self.config)
+        check_config(self.config)
         self._progress = progress
         self._workers: list[WorkerPort] = []
         self._renderer: Renderer | None = None
@@ -158,7 +157,8 @@ class Workbench:
         self, prompt: str | Sequence[Message], *, session: str | None = None, **sampling: Any
     ) -> Reply:
         """:meth:`generate` for an ``await``."""
-        return await polite(self._loop.submit(self._generate(prompt, session, sampling)))
+        asked = self._while_open(self._generate(prompt, session, sampling))
+        return await polite(self._loop.submit(asked))
 
     async def _generate(
         self, prompt: str | Sequence[Message], session: str | None, sampling: dict[str, Any]
@@ -320,15 +320,13 @@ class Workbench:
         self.close()
 
     def _call(self, coro: Coroutine[Any, Any, T]) -> T:
-        return self._loop.run(coro)
+        return self._loop.run(self._while_open(coro))
 
-
-def _check_offline(config: PoolConfig) -> None:
-    """What can be refused before Ray is even started."""
-    _ = config.devices_per_replica
-    if config.engine == "vllm":
-        check_engine_args(config.engine_args)
-        check_model(config.model)
+    def _while_open(self, coro: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        if self._closed:
+            coro.close()
+            raise PoolClosedError(f"the pool {self.config.name!r} was closed")
+        return coro
 
 
 @atexit.register

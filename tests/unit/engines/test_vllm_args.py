@@ -69,6 +69,12 @@ def test_an_argument_like_no_other_is_refused_too():
         vllm_args.check_engine_args(["qqqqqq"])
 
 
+def test_the_arguments_of_another_engine_are_checked_alike():
+    vllm_args.check_engine_args(["step_s"], ["step_s", "seed"], "SimulatedArgs")
+    with pytest.raises(ConfigError, match=r"SimulatedArgs has no such.*allowed: step_s"):
+        vllm_args.check_engine_args(["steps_s"], ["step_s", "seed"], "SimulatedArgs")
+
+
 @pytest.mark.usefixtures("missing")
 def test_where_vllm_is_not_installed_nothing_is_refused():
     vllm_args.check_engine_args(["anything"])
