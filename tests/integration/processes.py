@@ -32,11 +32,21 @@ def children(pid: int) -> list[int]:
     return list(descendants(pid))
 
 
-def left_behind(before: dict[int, str], limit_s: float = 60) -> dict[int, str]:
+RAY_AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
+"""Ray's own. They end by themselves, over a minute after their raylet was killed with its owner."""
+
+
+def left_behind(
+    before: dict[int, str], limit_s: float = 60, ignoring: tuple[str, ...] = ()
+) -> dict[int, str]:
     """Processes that were not there before, once there are none or ``limit_s`` seconds passed."""
     deadline = time.monotonic() + limit_s
     while True:
-        new = {pid: c for pid, c in running().items() if pid not in before and pid != os.getpid()}
+        new = {
+            pid: command
+            for pid, command in running().items()
+            if pid not in before and pid != os.getpid() and command not in ignoring
+        }
         if not new or time.monotonic() > deadline:
             return new
         time.sleep(0.1)

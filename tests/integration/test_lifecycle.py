@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import ray
 
-from tests.integration.processes import children, gone, left_behind, running
+from tests.integration.processes import RAY_AGENTS, children, gone, left_behind, running
 from workbench import Workbench
 from workbench.errors import (
     ConfigError,
@@ -171,7 +171,7 @@ def test_nothing_outlives_a_killed_owner() -> None:
     assert len(left_behind(before, limit_s=0)) > 4
     owner.kill()
     owner.communicate()
-    assert not left_behind(before)
+    assert not left_behind(before, ignoring=RAY_AGENTS)
 
 
 def test_a_script_that_forgets_to_close_ends_and_leaves_nothing() -> None:
@@ -233,4 +233,4 @@ def test_a_given_cluster_is_used_and_left_as_it_was() -> None:
     finally:
         head.kill()
         head.communicate(timeout=60)
-    assert not left_behind(before)
+    assert not left_behind(before, ignoring=RAY_AGENTS)

@@ -58,3 +58,9 @@ def free_resources() -> list[Resources]:
     free = untyped._private.state.available_resources_per_node()
     alive = [node["NodeID"] for node in untyped.nodes() if node["Alive"]]
     return [free.get(node_id, {}) for node_id in alive]
+
+
+def has_gpus() -> bool:
+    """Whether the cluster has a GPU, free or not."""
+    untyped: Any = ray
+    return bool(untyped.cluster_resources().get("GPU", 0))

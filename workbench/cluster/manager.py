@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import ray
 
 from workbench.client import LLMServerClient
-from workbench.cluster.connection import free_resources
+from workbench.cluster.connection import free_resources, has_gpus
 from workbench.cluster.controller import PoolController
 from workbench.cluster.placement import GIB, Placement, plan
 from workbench.cluster.ports import RayBalancer, our_errors
@@ -137,6 +137,7 @@ def check_room(config: PoolConfig) -> Placement:
         return Placement("cpu", {}, threads=1)
     return plan(
         free_resources(),
+        on_gpu=has_gpus(),
         replicas=config.replicas,
         devices=config.devices_per_replica,
         memory_bytes=REPLICA_BYTES,

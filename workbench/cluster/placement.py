@@ -28,12 +28,14 @@ class Placement:
 
 
 def plan(
-    nodes: Sequence[Resources], *, replicas: int, devices: int, memory_bytes: int
+    nodes: Sequence[Resources], *, on_gpu: bool, replicas: int, devices: int, memory_bytes: int
 ) -> Placement:
     """Place ``replicas`` that take ``devices`` GPUs (or cores) and ``memory_bytes`` each.
 
     Args:
         nodes: what is free on each node.
+        on_gpu: whether the cluster has GPUs at all. Where all of them are taken, replicas are
+            refused and not put on cores.
         replicas: how many are asked for.
         devices: GPUs of one replica, or cores where there are no GPUs.
         memory_bytes: host memory of one replica on the CPU; ignored on GPUs.
@@ -41,7 +43,6 @@ def plan(
     Raises:
         NoRoomError: says what is needed and what the nodes have.
     """
-    on_gpu = any(node.get("GPU", 0) for node in nodes)
     bundle: dict[str, float] = (
         {"GPU": devices, "CPU": 1} if on_gpu else {"CPU": devices, "memory": memory_bytes}
     )

@@ -7,6 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,6 +55,30 @@ def _row(trajectory: Trajectory) -> dict[str, object]:
     }
 
 
+_IDS = pa.list_(pa.int64())
+_SPAN = pa.struct([(name, pa.int64()) for name in ("version", "start", "end")])
+_SEGMENT = pa.struct(
+    {
+        "prompt_ids": _IDS,
+        "response_ids": _IDS,
+        "response_mask": _IDS,
+        "log_probs": pa.list_(pa.float64()),
+        "version_spans": pa.list_(_SPAN),
+        "fork_reason": pa.string(),
+    }
+)
+"""A :class:`workbench.rollout.trajectory.Segment`, nested."""
+_TURN = pa.struct(
+    {
+        **dict.fromkeys(("segment", "start", "end", "prompt_tokens"), pa.int64()),
+        **dict.fromkeys(("num_cached_tokens", "attempts"), pa.int64()),
+        **dict.fromkeys(("finish_reason", "replica_id"), pa.string()),
+        **dict.fromkeys(("queue_s", "first_token_s", "total_s"), pa.float64()),
+    }
+)
+"""A :class:`workbench.rollout.trajectory.Turn`, nested."""
+
+
 def write_trajectories(path: Path, trajectories: Sequence[Trajectory]) -> None:
     """Write parquet that keeps every token.
 
@@ -60,9 +86,6 @@ def write_trajectories(path: Path, trajectories: Sequence[Trajectory]) -> None:
     log-probabilities, version spans), ``turns``, and as JSON its task, messages, tool calls and
     reward parts.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     frame = trajectory_frame(trajectories).rename(columns={"segments": "num_segments"})
     table = pa.Table.from_pandas(frame, preserve_index=False)
     nested = {
@@ -76,7 +99,8 @@ def write_trajectories(path: Path, trajectories: Sequence[Trajectory]) -> None:
         ],
         "reward_parts_json": [json.dumps(t.reward_parts) for t in trajectories],
     }
+    types = {"segments": pa.list_(_SEGMENT), "turns": pa.list_(_TURN)}
     for name, values in nested.items():
-        table = table.append_column(name, pa.array(values))
+        table = table.append_column(name, pa.array(values, types.get(name, pa.string())))
     schema_version = {b"rollout_workbench_schema": str(SCHEMA_VERSION).encode()}
     pq.write_table(table.replace_schema_metadata(schema_version), path)

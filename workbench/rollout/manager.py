@@ -228,6 +228,7 @@ class AgentLoopManager:
             await run
         except asyncio.CancelledError:
             run.cancel()
+            await run
             raise
         return run.batch()
 

@@ -158,7 +158,7 @@ class TemplateRenderer:
     """Any model with a chat template; tool calls as ``<tool_call>{…}</tool_call>``.
 
     A template without a section for tools gets them in words: a small model learns the form from
-    calls in the conversation's examples, and where there are none the system message lists the
+    calls in the conversation's examples, and where there are none a system message lists the
     tools. A tool's answer stands inside ``<tool_response>``, under the role ``tool`` where the
     template takes any role (measured to work better than ``user``).
     """
@@ -274,14 +274,21 @@ def _in_words(
 ) -> list[dict[str, str]]:
     """Messages for a template that has no section for tools."""
     said = [_in_words_one(message, tool_role) for message in messages]
-    shown = any(message.get("tool_calls") for message in messages)
-    if tools and said and said[0]["role"] == "system" and not shown:
+    if tools and not _has_examples(messages):
+        if not said or said[0]["role"] != "system":
+            said.insert(0, {"role": "system", "content": "Use the tools where they help."})
         listed = "\n".join(json.dumps(tool["function"]) for tool in tools)
         said[0]["content"] += (
             f"\n\nTools:\n{listed}\n\nCall one with "
             '<tool_call>{"name": ..., "arguments": {...}}</tool_call>.'
         )
     return said
+
+
+def _has_examples(messages: Sequence[Message]) -> bool:
+    """Whether a tool is called before the last thing that a user says: calls after it are new."""
+    asked = [position for position, m in enumerate(messages) if m["role"] == "user"]
+    return any(message.get("tool_calls") for message in messages[: asked[-1] if asked else 0])
 
 
 def _in_words_one(message: Message, tool_role: str) -> dict[str, str]:

@@ -83,7 +83,7 @@ class ToolAgentLoop(AgentLoopBase):
             )
             reply = self.renderer.parse(output.token_ids)
             record.append(reply.as_message())
-            if not reply.calls or output.finish_reason is not FinishReason.STOP:
+            if not reply.calls or output.finish_reason in {FinishReason.ABORT, FinishReason.ERROR}:
                 return
             answers = await self._answer(reply.calls)
             record += answers

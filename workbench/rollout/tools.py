@@ -98,7 +98,7 @@ def by_name(tools: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
     return named
 
 
-_OPERATORS: dict[type, Callable[..., Any]] = {
+_OPERATORS: dict[type, Callable[..., float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -130,14 +130,7 @@ def _evaluate(node: ast.expr) -> float:
         case ast.Constant(value=int() | float() as value):
             return value
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return float_or_int(_OPERATORS[type(op)](_evaluate(left), _evaluate(right)))
+            return _OPERATORS[type(op)](_evaluate(left), _evaluate(right))
         case ast.UnaryOp(op=op, operand=operand) if type(op) in _OPERATORS:
-            return float_or_int(_OPERATORS[type(op)](_evaluate(operand)))
+            return _OPERATORS[type(op)](_evaluate(operand))
     raise ValueError(f"only numbers and + - * / // % ( ) are allowed, not {ast.unparse(node)!r}")
-
-
-def float_or_int(value: Any) -> float:
-    """A number as it is; anything else is no arithmetic."""
-    if isinstance(value, int | float):
-        return value
-    raise ValueError(f"{value!r} is not a number")

@@ -15,8 +15,15 @@ def node(*, cpu=8, gib=32, gpu=None):
     return made if gpu is None else made | {"GPU": gpu}
 
 
-def place(*nodes, replicas=1, devices=1, gib=2):
-    return plan(nodes, replicas=replicas, devices=devices, memory_bytes=gib * GIB)
+def place(*nodes, on_gpu=None, replicas=1, devices=1, gib=2):
+    if on_gpu is None:
+        on_gpu = any(node.get("GPU") for node in nodes)
+    return plan(nodes, on_gpu=on_gpu, replicas=replicas, devices=devices, memory_bytes=gib * GIB)
+
+
+def test_replicas_do_not_fall_back_to_cores_where_all_gpus_are_taken():
+    with pytest.raises(NoRoomError, match="needs 1 GPU, 1 CPU; free: node 0: 8 CPU"):
+        place(node(), on_gpu=True)
 
 
 def test_gpus_are_used_where_there_are_any():

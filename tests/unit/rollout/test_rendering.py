@@ -208,11 +208,18 @@ def test_other_models_are_told_of_tools_in_their_system_message():
     assert json.dumps(SPECS[0]["function"]) in text
 
 
+def test_tools_are_listed_without_a_system_message_and_after_a_call_too():
+    asked = parse_tagged(call("calculator", expression="1+1")).as_message()
+    for messages in ([USER], [USER, asked, TOOL]):
+        text = renderer().decode(renderer().prompt(messages, SPECS))
+        assert json.dumps(SPECS[0]["function"]) in text.partition(END)[0]
+
+
 def test_examples_of_calls_stand_for_the_list_of_tools():
     """A small model learns the form from them, and a description only gets in their way."""
     system = {"role": "system", "content": "Be brief."}
     example = parse_tagged(call("calculator", expression="1+1")).as_message()
-    text = renderer().decode(renderer().prompt([system, USER, example, TOOL], SPECS))
+    text = renderer().decode(renderer().prompt([system, USER, example, TOOL, USER], SPECS))
     assert text.startswith("<|im_start|>system\nBe brief.<|im_end|>")
 
 
