@@ -37,8 +37,15 @@ WITH_TOOLS = (
 """Has a section of its own for tools."""
 
 
+QWEN3 = [
+    *("<|endoftext|>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"),
+    *("<think>", "</think>"),
+]
+"""Tokens that the renderer of the Qwen3 models asks its tokenizer for."""
+
+
 @functools.cache
-def tokenizer(template: str = CHATML):
+def tokenizer(template: str = CHATML, more: tuple[str, ...] = ()):
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -46,7 +53,7 @@ def tokenizer(template: str = CHATML):
     made = Tokenizer(models.BPE(vocab={byte: i for i, byte in enumerate(alphabet)}, merges=[]))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     made.decoder = decoders.ByteLevel()
-    made.add_special_tokens([AddedToken(text, special=True) for text in SPECIAL])
+    made.add_special_tokens([AddedToken(text, special=True) for text in (*SPECIAL, *more)])
     return PreTrainedTokenizerFast(
         tokenizer_object=made, eos_token=END, pad_token=END, chat_template=template
     )

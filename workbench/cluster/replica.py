@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import tempfile
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import ray
 
 from workbench.engines.guard import guard_children
 from workbench.engines.host import EngineHost
@@ -133,9 +134,9 @@ def tail(path: Path, lines: int) -> str:
 
 
 def _own_log(spec: ReplicaSpec) -> Path:
-    """Send this process's output, and its children's, to a file of its own."""
-    folder = Path(tempfile.gettempdir()) / "workbench-logs"
-    folder.mkdir(exist_ok=True)
+    """Send this process's output, and its children's, to a file of its own among Ray's logs."""
+    untyped: Any = ray
+    folder = Path(untyped._private.worker._global_node.get_logs_dir_path())
     path = folder / f"{spec.pool}-{spec.replica_id}-{os.getpid()}.log"
     sys.stdout.flush()
     sys.stderr.flush()

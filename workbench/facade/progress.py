@@ -1,4 +1,4 @@
-"""Progress in words, on standard error, where somebody may be watching.
+"""Progress in words, where somebody may be watching: standard error, or a cell's output.
 
 On a terminal one line is rewritten; elsewhere (a notebook, a log) a line is added when what it says
 has changed, at most every few seconds, so that a saved notebook stays readable.
@@ -26,7 +26,10 @@ class Progress:
 
     def __init__(self, *, enabled: bool = True) -> None:
         self._enabled = enabled
-        self._rewrites = sys.stderr.isatty()
+        # A notebook shows standard error as if something had gone wrong.
+        in_cell = type(sys.stderr).__module__.startswith("ipykernel")
+        self._stream = sys.stdout if in_cell else sys.stderr
+        self._rewrites = self._stream.isatty()
         self._last = ""
         self._last_s = float("-inf")
         self._started_s = time.monotonic()
@@ -38,21 +41,23 @@ class Progress:
         now = time.monotonic()
         if self._rewrites:
             padding = " " * max(0, len(self._last) - len(text))
-            sys.stderr.write(f"\r{text}{padding}" + ("\n" if last else ""))
+            self._stream.write(f"\r{text}{padding}" + ("\n" if last else ""))
         elif last or (text != self._last and now - self._last_s >= LINE_EVERY_S):
-            sys.stderr.write(f"{text}\n")
+            self._stream.write(f"{text}\n")
             self._last_s = now
-        sys.stderr.flush()
+        self._stream.flush()
         self._last = text
 
     def replicas(self, statuses: Sequence[ReplicaStatus]) -> None:
         """The stages of replicas that start."""
+        if not statuses:
+            return
         ready = sum(status.state is ReplicaState.READY for status in statuses)
         waiting = sorted({status.stage for status in statuses if status.stage})
         elapsed = time.monotonic() - self._started_s
         doing = f", {', '.join(waiting)}" if waiting else ""
         text = f"replicas: {ready}/{len(statuses)} ready{doing} ({elapsed:.0f} s)"
-        self.show(text, last=bool(statuses) and ready == len(statuses))
+        self.show(text, last=ready == len(statuses))
 
     def rollouts(self, now: RolloutSnapshot) -> None:
         """A batch of rollouts."""

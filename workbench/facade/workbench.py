@@ -73,7 +73,7 @@ class Workbench:
         engine: ``vllm``; ``simulated`` is for tests and overhead measurements.
         start_timeout_s: seconds after which a start is given up.
         seed: of the choice among equally loaded replicas, and of the engines.
-        progress: show progress on standard error.
+        progress: show progress, on standard error or below the cell.
 
     Raises:
         ConfigError: something is wrong with the arguments; nothing was started.

@@ -143,7 +143,7 @@ class KnownRenderer:
                 call.name or "",
                 call.arguments if isinstance(call.arguments, Mapping) else None,
                 call.raw,
-                "" if str(call.status).lower().endswith("ok") else f"{call.status}",
+                "" if call.status == "ok" else f"the call could not be read: {call.status}",
             )
             for call in parsed.tool_calls
         )
