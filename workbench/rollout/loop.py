@@ -10,7 +10,7 @@ import uuid
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from workbench.errors import ConfigError, TaskError
+from workbench.errors import TaskError
 from workbench.rollout.trajectory import TrajectoryBuilder
 
 if TYPE_CHECKING:
@@ -78,7 +78,8 @@ class AgentLoopBase(ABC):
         return output
 
 
-_REGISTRY: dict[str, type[AgentLoopBase]] = {}
+REGISTRY: dict[str, type[AgentLoopBase]] = {}
+"""Loops by the name under which they were registered."""
 
 
 def register(name: str) -> Callable[[LoopT], LoopT]:
@@ -88,25 +89,7 @@ def register(name: str) -> Callable[[LoopT], LoopT]:
     """
 
     def add(loop: LoopT) -> LoopT:
-        _REGISTRY[name] = loop
+        REGISTRY[name] = loop
         return loop
 
     return add
-
-
-def agent_loop(agent: str | type[AgentLoopBase]) -> tuple[str, type[AgentLoopBase]]:
-    """The name and class of an agent loop.
-
-    Raises:
-        ConfigError: there is no such agent; lists those there are.
-    """
-    from workbench.rollout import single_turn, tool_loop  # noqa: F401 - they register themselves
-
-    if isinstance(agent, str):
-        if agent not in _REGISTRY:
-            raise ConfigError("agent", f"unknown agent {agent!r}", allowed=sorted(_REGISTRY))
-        return agent, _REGISTRY[agent]
-    if isinstance(agent, type) and issubclass(agent, AgentLoopBase):
-        names = [name for name, loop in _REGISTRY.items() if loop is agent]
-        return (names[0] if names else agent.__name__), agent
-    raise ConfigError("agent", f"{agent!r}", allowed="a name or a subclass of AgentLoopBase")

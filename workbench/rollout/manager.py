@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from workbench.errors import ConfigError
+from workbench.rollout.agents import agent_loop
 from workbench.rollout.batch import RolloutBatch, make_batch
 from workbench.rollout.frames import trajectory_frame
-from workbench.rollout.loop import AgentLoopBase, agent_loop
+from workbench.rollout.loop import AgentLoopBase
 from workbench.rollout.tasks import RolloutSpec, Tasks, rollout_specs
 from workbench.rollout.trajectory import RolloutStatus, Trajectory
 from workbench.rollout.worker import RolloutSetup, outcome

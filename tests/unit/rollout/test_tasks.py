@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from workbench.errors import ConfigError, TaskError
-from workbench.rollout.loop import AgentLoopBase, agent_loop, register
+from workbench.rollout.agents import agent_loop
+from workbench.rollout.loop import REGISTRY, AgentLoopBase, register
 from workbench.rollout.single_turn import SingleTurnAgentLoop
 from workbench.rollout.tasks import as_tasks, reasoning_tasks, rollout_specs
 from workbench.rollout.tool_loop import ToolAgentLoop
@@ -106,9 +107,7 @@ def test_what_is_no_agent_is_refused(agent):
 
 
 def test_registering_a_name_again_replaces_it(monkeypatch):
-    from workbench.rollout import loop as module
-
-    monkeypatch.setattr(module, "_REGISTRY", dict(module._REGISTRY))
+    monkeypatch.delitem(REGISTRY, "mine", raising=False)
     register("mine")(Needy)
     again = register("mine")(type("Again", (Needy,), {}))
     assert agent_loop("mine") == ("mine", again)
