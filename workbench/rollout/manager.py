@@ -17,7 +17,6 @@ from workbench.errors import ConfigError
 from workbench.rollout.agents import agent_loop
 from workbench.rollout.batch import RolloutBatch, make_batch
 from workbench.rollout.frames import trajectory_frame
-from workbench.rollout.loop import AgentLoopBase
 from workbench.rollout.tasks import RolloutSpec, Tasks, rollout_specs
 from workbench.rollout.trajectory import RolloutStatus, Trajectory
 from workbench.rollout.worker import RolloutSetup, outcome
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from workbench.rollout.loop import AgentLoopBase
     from workbench.rollout.rewards import Reward
     from workbench.types import SamplingParams
 
