@@ -12,6 +12,7 @@
     │   └── PoolClosedError        the pool was closed
     ├── ReplicaError               one replica failed
     │   ├── ReplicaDiedError       … its process or its engine is gone
+    │   ├── ReplicaLostError       … it cannot be reached just now; it may be back
     │   └── NoProgressError        … several attempts in a row brought no token
     ├── DeadlineError              a deadline passed
     └── RolloutError               a rollout cannot go on (what a failed row carries)
@@ -112,6 +113,10 @@ class ReplicaDiedError(ReplicaError):
         self.replica_id = replica_id
         self.cause = cause
         super().__init__(f"{replica_id} died" + (f": {cause}" if cause else ""))
+
+
+class ReplicaLostError(ReplicaError):
+    """A replica cannot be reached just now. It stays in rotation; the attempt is made elsewhere."""
 
 
 class NoProgressError(ReplicaError):

@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from workbench.client.channel import Channel, ReplicaPort
 from workbench.client.generation import Generation
-from workbench.errors import DeadlineError, NoProgressError, PoolClosedError, ReplicaDiedError
+from workbench.errors import (
+    DeadlineError,
+    NoProgressError,
+    PoolClosedError,
+    ReplicaDiedError,
+    ReplicaError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -151,7 +157,7 @@ class LLMServerClient:
         stalled = 0
         while not generation.finished:
             before = generation.num_tokens
-            death: ReplicaDiedError | None = None
+            failure: ReplicaError | None = None
             channel: Channel | None = None
             async with self._lease(generation.session_id) as lease:
                 request = generation.begin_attempt(lease.replica_id)
@@ -161,25 +167,24 @@ class LLMServerClient:
                         async for delta in deltas:
                             generation.add(delta)
                             yield delta
-                except ReplicaDiedError as error:
-                    death = error
-                    self._balancer.report_death(lease)
-                    await self._drop(lease.replica_id, channel, death)
-            if death is not None:
+                except ReplicaError as error:
+                    failure = error
+                    if isinstance(error, ReplicaDiedError):
+                        self._balancer.report_death(lease)
+                    await self._drop(lease.replica_id, channel, failure)
+            if failure is not None:
                 stalled = stalled + 1 if generation.num_tokens == before else 0
-                await self._back_off(stalled, death)
+                await self._back_off(stalled, failure)
 
-    async def _drop(
-        self, replica_id: str, channel: Channel | None, death: ReplicaDiedError
-    ) -> None:
-        """End the channel to a dead replica, unless another call did; its calls go on elsewhere."""
+    async def _drop(self, replica_id: str, channel: Channel | None, failure: ReplicaError) -> None:
+        """End the channel to a replica, unless another call did; its calls go on elsewhere."""
         if channel is not None and self._channels.get(replica_id) is channel:
             del self._channels[replica_id]
-            await channel.aclose(death)
+            await channel.aclose(failure)
 
-    async def _back_off(self, stalled: int, death: ReplicaDiedError) -> None:
+    async def _back_off(self, stalled: int, failure: ReplicaError) -> None:
         if stalled >= MAX_STALLED_ATTEMPTS:
-            raise NoProgressError(f"{stalled} attempts in a row brought no token") from death
+            raise NoProgressError(f"{stalled} attempts in a row brought no token") from failure
         if stalled:
             await asyncio.sleep(BACKOFF_S * 2 ** (stalled - 1))
 

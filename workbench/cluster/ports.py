@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import functools
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
 
-from workbench.errors import PoolClosedError, ReplicaDiedError, RequestError, WorkbenchError
+from workbench.errors import (
+    PoolClosedError,
+    ReplicaDiedError,
+    ReplicaLostError,
+    RequestError,
+    WorkbenchError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,10 +23,18 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def our_errors(on_death: WorkbenchError) -> Iterator[None]:
-    """Raise what the actor raised as it was; ``on_death`` when the actor is gone."""
+def our_errors(
+    on_death: WorkbenchError, on_absence: WorkbenchError | None = None
+) -> Iterator[None]:
+    """Raise what the actor raised as it was.
+
+    ``on_death`` when the actor is gone; ``on_absence``, where given, when it cannot be reached
+    just now and may be back.
+    """
     try:
         yield
+    except ActorUnavailableError as error:
+        raise on_absence or on_death from error
     except RayActorError as error:
         raise on_death from error
     except RayTaskError as error:
@@ -40,7 +54,7 @@ class RayReplica:
         self, channel_id: str, requests: Sequence[GenerateRequest]
     ) -> Sequence[RequestError | None]:
         """One call for all of them."""
-        with our_errors(ReplicaDiedError(self.replica_id, "its actor is gone")):
+        with self._errors():
             answer: list[RequestError | None] = await self._handle.submit.remote(
                 channel_id, list(requests)
             )
@@ -48,11 +62,17 @@ class RayReplica:
 
     async def collect(self, channel_id: str, delivered: int) -> tuple[int, list[TokenDelta]]:
         """The long poll."""
-        with our_errors(ReplicaDiedError(self.replica_id, "its actor is gone")):
+        with self._errors():
             answer: tuple[int, list[TokenDelta]] = await self._handle.collect.remote(
                 channel_id, delivered
             )
         return answer
+
+    def _errors(self) -> AbstractContextManager[None]:
+        return our_errors(
+            ReplicaDiedError(self.replica_id, "its actor is gone"),
+            ReplicaLostError(f"{self.replica_id} cannot be reached"),
+        )
 
     def abort(self, request_ids: Sequence[str]) -> None:
         """Sent and not waited for."""

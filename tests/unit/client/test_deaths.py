@@ -23,7 +23,7 @@ from tests.unit.inprocess import (
     until,
 )
 from workbench.client import client as client_module
-from workbench.errors import NoProgressError, NoReplicaError, ReplicaDiedError
+from workbench.errors import NoProgressError, NoReplicaError, ReplicaDiedError, ReplicaLostError
 from workbench.types import FinishReason
 
 
@@ -146,6 +146,26 @@ async def test_when_all_replicas_are_dead_the_call_ends_with_an_error_that_says_
             with pytest.raises(NoReplicaError, match=r"replica-0 is unhealthy.*replica-1 is"):
                 await generate(pool.client(), max_tokens=100)
         assert pool.in_flight == 0
+
+
+async def test_a_replica_that_cannot_be_reached_for_a_moment_stays_in_rotation(monkeypatch):
+    whole = await undisturbed(max_tokens=8)
+    async with simulated_pool(Step) as pool:
+        port = pool.books.handle("replica-0")
+        collect = port.collect
+        lost = [ReplicaLostError("replica-0 cannot be reached")]
+
+        async def collect_but_once(channel_id, delivered):
+            if lost:
+                raise lost.pop()
+            return await collect(channel_id, delivered)
+
+        monkeypatch.setattr(port, "collect", collect_but_once)
+        output = await generate(pool.client(), max_tokens=8)
+        (load,) = pool.books.snapshot().replicas
+    assert output.token_ids == whole.token_ids
+    assert output.attempts == 2
+    assert (load.state.value, load.in_flight) == ("ready", 0)
 
 
 async def test_attempts_that_bring_nothing_back_off_and_stop_at_a_cap(monkeypatch):
