@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import threading
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
 T = TypeVar("T")
 
@@ -87,6 +88,37 @@ async def polite(future: concurrent.futures.Future[T], tick_s: float = POLITE_TI
     except BaseException:
         future.cancel()
         raise
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """Run a blocking function on a daemon thread of its own.
+
+    Unlike a pool's, such threads neither run out when functions hang nor keep a process from
+    ending. Cancelling the wait leaves the thread to end by itself.
+    """
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[T] = loop.create_future()
+
+    def settle(value: T | None, error: BaseException | None) -> None:
+        if result.done():
+            return
+        if error is None:
+            result.set_result(cast("T", value))
+        else:
+            result.set_exception(error)
+
+    def run() -> None:
+        value, error = None, None
+        try:
+            value = function()
+        except BaseException as raised:  # noqa: BLE001 - it is raised where it is waited for
+            is_stop = isinstance(raised, StopIteration)  # which no future can hold
+            error = RuntimeError(f"{raised!r} was raised") if is_stop else raised
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, value, error)
+
+    threading.Thread(target=run, daemon=True, name=f"call-{function!r:.40}").start()
+    return await result
 
 
 async def end_task(task: asyncio.Task[Any] | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,8 @@ from workbench.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_NAME = re.compile(r"[\w.-]+")
 
 ENGINES = ("vllm", "simulated")
 """Engines that a replica can host; the simulated one is for tests and overhead measurements."""
@@ -42,12 +45,20 @@ class PoolConfig:
             raise ConfigError("engine", f"unknown engine {self.engine!r}", allowed=ENGINES)
         if not isinstance(self.replicas, int) or self.replicas < 1:
             raise ConfigError("replicas", f"{self.replicas!r}", allowed="a whole number from 1")
+        if not _NAME.fullmatch(self.name):
+            raise ConfigError("name", f"{self.name!r}", allowed="letters, digits and _ . -")
         for name in ("session_idle_s", "start_timeout_s"):
             if getattr(self, name) <= 0:
                 raise ConfigError(name, f"{getattr(self, name)!r}", allowed="seconds above 0")
         if "model" in self.engine_args:
             raise ConfigError(
                 "engine_args['model']", "is given by the pool", allowed="the pool's own model="
+            )
+        if self.engine_args.get("data_parallel_size", 1) != 1:
+            raise ConfigError(
+                "engine_args['data_parallel_size']",
+                "is not supported inside a replica",
+                allowed="1; replicas= gives more of them",
             )
         _ = self.devices_per_replica  # refuses sizes that are none
 

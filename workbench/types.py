@@ -145,8 +145,10 @@ class TokenOutput:
 
     @property
     def stop_reason(self) -> str:
-        """The finish reason in verl's words: ``completed`` or ``aborted``."""
-        return "aborted" if self.finish_reason is FinishReason.ABORT else "completed"
+        """The finish reason in verl's words: ``completed``, ``aborted`` or ``error``."""
+        if self.finish_reason in {FinishReason.STOP, FinishReason.LENGTH}:
+            return "completed"
+        return "aborted" if self.finish_reason is FinishReason.ABORT else "error"
 
     @property
     def extra_fields(self) -> dict[str, Any]:

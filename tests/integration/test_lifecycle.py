@@ -86,8 +86,7 @@ def test_an_engine_that_does_not_start_shows_its_last_words_and_leaves_nothing()
     assert failed.value.replica_id == "replica-0"
     assert "max_model_len" in str(failed.value)
     assert failed.value.log_tail
-    if not ray.is_initialized():
-        assert not left_behind(before)
+    assert not left_behind(before)
 
 
 def test_a_closed_pool_says_so_and_can_be_closed_again() -> None:
@@ -98,6 +97,33 @@ def test_a_closed_pool_says_so_and_can_be_closed_again() -> None:
     assert repr(bench) == "Workbench('smollm2-135m', closed)"
     with pytest.raises(PoolClosedError, match="was closed"):
         bench.generate("Anybody?")
+
+
+def test_closing_one_of_two_pools_leaves_the_other_at_work() -> None:
+    first, second = simulated(1), simulated(1)
+    first.close()
+    try:
+        assert second.generate("Still there?", max_tokens=2).output.token_ids
+    finally:
+        second.close()
+    assert not ray.is_initialized()
+
+
+async def test_a_wait_can_be_given_up_and_a_batch_closed_in_the_middle_has_cancelled_rows() -> None:
+    args = {"vocab_size": 49_152, "step_s": 0.05}
+    bench = await asyncio.to_thread(
+        Workbench, MODEL, 1, engine="simulated", engine_args=args, progress=False
+    )
+    rollout = await asyncio.to_thread(
+        bench.rollout, ["Go on."] * 6, sampling_params={"max_tokens": 2000}
+    )
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await rollout
+    assert not rollout.done
+    await asyncio.to_thread(bench.close)
+    assert {str(t.status) for t in rollout.result()} == {"cancelled"}
+    rollout.cancel()
 
 
 def test_rollouts_can_be_played_in_this_process() -> None:
@@ -117,7 +143,7 @@ async def test_calls_survive_the_death_of_a_replica_and_its_engine_dies_with_it(
     """kill -9 of a replica's process while 16 calls run on the pool."""
     with await asyncio.to_thread(Workbench, MODEL, 2, progress=False) as bench:
         async with bench.client() as client:
-            sampling = {"max_tokens": 48, "ignore_eos": True}
+            sampling = {"max_tokens": 200, "ignore_eos": True}
             calls = [
                 asyncio.create_task(
                     client.generate(f"s{n}", prompt_ids=[n + 1] * 8, sampling_params=sampling)
@@ -134,13 +160,14 @@ async def test_calls_survive_the_death_of_a_replica_and_its_engine_dies_with_it(
                 outputs = await asyncio.gather(*calls)
         assert gone(engine_processes)
         for output in outputs:
-            assert len(output.token_ids) == len(output.log_probs) == 48
-            assert output.version_spans[-1].end == 48
+            assert len(output.token_ids) == len(output.log_probs) == 200
+            assert output.version_spans[-1].end == 200
         assert {output.replica_id for output in outputs} == {"replica-1"}
         assert {output.attempts for output in outputs} == {1, 2}
-        routing = (await asyncio.to_thread(bench.snapshot)).routing
-        assert routing is not None
-        assert "unhealthy" in {str(replica.state) for replica in routing.replicas}
+        replicas = (await asyncio.to_thread(bench.snapshot)).replicas
+        assert [str(r.status.state) for r in replicas] == ["unhealthy", "ready"]
+        assert replicas[0].engine is None
+        assert "1/2 replicas ready" in await asyncio.to_thread(repr, bench)
 
 
 async def until_running(bench: Workbench, requests: int) -> Any:

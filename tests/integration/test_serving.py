@@ -125,18 +125,21 @@ async def test_new_sessions_spread_over_idle_replicas(
         )
     )
     counts = Counter(output.replica_id for output in outputs)
-    assert counts == {"replica-0": 4, "replica-1": 4}
+    assert min(counts["replica-0"], counts["replica-1"]) >= 3
 
 
-async def test_streamed_tokens_arrive_while_the_rest_is_sampled(client: LLMServerClient) -> None:
-    deltas = [
-        delta
-        async for delta in client.stream(
-            "stream",
-            prompt_ids=[1, 2, 3],
-            sampling_params={"max_tokens": 64, "ignore_eos": True},
-        )
-    ]
+async def test_streamed_tokens_arrive_while_the_rest_is_sampled(
+    bench: Workbench, client: LLMServerClient
+) -> None:
+    await until_idle(bench)
+    deltas, running = [], []
+    async for delta in client.stream(
+        "stream", prompt_ids=[1, 2, 3], sampling_params={"max_tokens": 64, "ignore_eos": True}
+    ):
+        deltas.append(delta)
+        if len(deltas) == 1:
+            running = [r.engine.running for r in await _replicas(bench)]
+    assert sum(running) == 1
     assert sum(len(delta.token_ids) for delta in deltas) == 64
     assert len(deltas) > 3
     assert [delta.is_last for delta in deltas] == [False] * (len(deltas) - 1) + [True]
@@ -154,6 +157,15 @@ async def test_streamed_tokens_arrive_while_the_rest_is_sampled(client: LLMServe
         ([1], {"max_tokens": 0}, "max_tokens"),
         ([1], {"max_tokens": "many"}, "max_tokens"),
         ([1], {"temprature": 1}, "temprature"),
+        # What vLLM's front end lets pass and its core cannot decode: it would go deaf.
+        ([1.0], {}, "prompt_ids"),
+        ([True], {}, "prompt_ids"),
+        ([1], {"seed": 1.5}, "seed"),
+        ([1], {"ignore_eos": "yes"}, "ignore_eos"),
+        ([1], {"min_tokens": 1.0}, "min_tokens"),
+        ([1], {"max_tokens": True}, "max_tokens"),
+        ([1], {"n": 2}, "'n'"),
+        ([1], {"max_tokens": 1, "max_new_tokens": 1}, "max_new_tokens"),
     ],
 )
 async def test_a_bad_request_is_refused_by_field_and_hurts_nobody(

@@ -163,7 +163,7 @@ class InProcessReplica:
 
     def __init__(self, host: EngineHost) -> None:
         self._host = host
-        self._aborts: set[asyncio.Task[None]] = set()
+        self._sent: set[asyncio.Task[None]] = set()
 
     async def submit(self, channel_id: str, requests: Sequence[GenerateRequest]) -> Sequence:
         return await self._host.submit(channel_id, requests)
@@ -172,9 +172,15 @@ class InProcessReplica:
         return await self._host.collect(channel_id, delivered)
 
     def abort(self, request_ids: Sequence[str]) -> None:
-        task = asyncio.ensure_future(self._host.abort(request_ids))
-        self._aborts.add(task)
-        task.add_done_callback(self._aborts.discard)
+        self._send(self._host.abort(request_ids))
+
+    def close_channel(self, channel_id: str) -> None:
+        self._send(self._host.close_channel(channel_id))
+
+    def _send(self, call) -> None:
+        task = asyncio.ensure_future(call)
+        self._sent.add(task)
+        task.add_done_callback(self._sent.discard)
 
 
 class InProcessBalancer:

@@ -23,11 +23,15 @@ class ReplicaPort(Protocol):
 
     async def submit(
         self, channel_id: str, requests: Sequence[GenerateRequest]
-    ) -> Sequence[RequestError | None]: ...
+    ) -> Sequence[Exception | None]: ...
 
     async def collect(self, channel_id: str, delivered: int) -> tuple[int, list[TokenDelta]]: ...
 
     def abort(self, request_ids: Sequence[str]) -> None:
+        """Does not wait."""
+        ...
+
+    def close_channel(self, channel_id: str) -> None:
         """Does not wait."""
         ...
 
@@ -81,6 +85,7 @@ class Channel:
         self._tell_all(reason)
         await end_task(self._sender)
         await end_task(self._listener)
+        self._port.close_channel(self._id)
 
     def _tell(self, request_id: str, news: TokenDelta | Exception) -> None:
         if queue := self._queues.get(request_id):
@@ -106,6 +111,10 @@ class Channel:
             for request, refusal in zip(wanted, refusals, strict=True):
                 if refusal is not None:
                     self._tell(request.request_id, refusal)
+            # An abort may overtake the submission that it is about.
+            left = [r.request_id for r in wanted if r.request_id not in self._queues]
+            if left:
+                self._port.abort(left)
             self._listen()
 
     def _listen(self) -> None:

@@ -37,7 +37,7 @@ class Generation:
     ) -> None:
         self.session_id = session_id
         self._prompt_ids = list(prompt_ids)
-        self._sampling = _normalised(sampling)
+        self._sampling = normalised(sampling)
         self._priority = priority
         self._token_ids: list[int] = []
         self._log_probs: list[float] = []
@@ -132,13 +132,17 @@ class Generation:
         self._spans.append(span)
 
 
-def _normalised(sampling: SamplingParams) -> dict[str, Any]:
+def normalised(sampling: SamplingParams) -> dict[str, Any]:
     """The parameters with a checked ``max_tokens`` (None: as far as the context goes)."""
     params = dict(sampling)
     if "max_new_tokens" in params:
+        if "max_tokens" in params:
+            raise RequestError("sampling_params['max_new_tokens']", "max_tokens is there too")
         params["max_tokens"] = params.pop("max_new_tokens")
     budget = params.setdefault("max_tokens", None)
-    if budget is not None and (not isinstance(budget, int) or budget < 1):
+    if budget is not None and (
+        not isinstance(budget, int) or isinstance(budget, bool) or budget < 1
+    ):
         raise RequestError(
             "sampling_params['max_tokens']", f"{budget!r}", allowed="a whole number from 1, or None"
         )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import ray
+
+from workbench.errors import ConfigError
 
 if TYPE_CHECKING:
     from workbench.cluster.placement import Resources
@@ -16,16 +17,28 @@ OBJECT_STORE_BYTES = 512 * 2**20
 """Enough for tokens; a laptop's shared memory is small."""
 
 
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """A connected process. Closing ends only what was begun here."""
+_open: list[Connection] = []
+"""Connections of this process. One of them is in charge of leaving what was joined here."""
 
-    own: bool
-    """Whether Ray was started (or joined) by this connection."""
+
+class Connection:
+    """This process's place in a cluster.
+
+    Closing ends only what was begun here, and only once nobody else in this process uses it.
+    """
+
+    def __init__(self, *, joined: bool) -> None:
+        self._in_charge = joined
+        _open.append(self)
 
     def close(self) -> None:
-        """Leave the cluster; a Ray that was started here ends. Idempotent."""
-        if self.own and ray.is_initialized():
+        """Give the place up. Idempotent."""
+        if self not in _open:
+            return
+        _open.remove(self)
+        if self._in_charge and _open:
+            _open[0]._in_charge = True
+        elif self._in_charge:
             ray.shutdown()
 
 
@@ -33,23 +46,32 @@ def connect(address: str | None = None) -> Connection:
     """Join the cluster at ``address`` or ``RAY_ADDRESS``; without either start Ray here.
 
     A process that is in a cluster already stays in it.
+
+    Raises:
+        ConfigError: the address is a Ray Client's, which cannot do what a pool needs.
     """
-    if ray.is_initialized():
-        return Connection(own=False)
     address = address or os.environ.get("RAY_ADDRESS")
+    if address and address.startswith("ray://"):
+        raise ConfigError("address", f"{address!r} is a Ray Client's", allowed="host:port")
+    is_new = not ray.is_initialized()
+    if is_new:
+        _join(address)
+    return Connection(joined=is_new)
+
+
+def _join(address: str | None) -> None:
+    # Replicas write logs of their own; what Ray's workers say adds nothing to a cell.
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address:
-        # Replicas write logs of their own; what Ray's workers say adds nothing to a cell.
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    else:
-        ray.init(
-            address="local",  # not one that somebody once started here
-            include_dashboard=False,
-            _node_ip_address="127.0.0.1",  # a pool of this machine alone serves nobody else
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            object_store_memory=OBJECT_STORE_BYTES,
-        )
-    return Connection(own=True)
+        ray.init(address=address, **quiet)
+        return
+    ray.init(
+        address="local",  # not one that somebody once started here
+        include_dashboard=False,
+        _node_ip_address="127.0.0.1",  # a pool of this machine alone serves nobody else
+        object_store_memory=OBJECT_STORE_BYTES,
+        **quiet,
+    )
 
 
 def free_resources() -> list[Resources]:

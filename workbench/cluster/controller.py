@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.exceptions import RayError
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from workbench.cluster.balancer import GlobalRequestLoadBalancer
 from workbench.cluster.replica import ReplicaActor, ReplicaSpec
@@ -22,6 +20,7 @@ from workbench.errors import ReplicaStartError, WorkbenchError
 from workbench.types import (
     EngineFigures,
     PoolSnapshot,
+    ReplicaLoad,
     ReplicaSnapshot,
     ReplicaState,
     ReplicaStatus,
@@ -50,7 +49,6 @@ MAX_CALLS = 10_000
 class _Replica:
     status: ReplicaStatus
     handle: Any = None
-    group: PlacementGroup | None = None
     born_s: float = field(default_factory=time.monotonic)
 
 
@@ -60,7 +58,6 @@ class PoolController:
     def __init__(self, config: PoolConfig, placement: Placement) -> None:
         self._config = config
         self._placement = placement
-        self._limits: EngineLimits | None = None
         self._replicas: dict[str, _Replica] = {}
         balancer: Any = ray.remote(GlobalRequestLoadBalancer)
         self._balancer = balancer.options(num_cpus=0).remote(
@@ -84,14 +81,12 @@ class PoolController:
             failure = await self._start_failure(error)
             await self.close()
             raise failure from None
-        self._limits = limits[0]
         return limits[0]
 
     async def _start(self, replica: _Replica) -> EngineLimits:
         replica_id = replica.status.replica_id
-        options = await self._place(replica)
         actor: Any = ray.remote(ReplicaActor)
-        replica.handle = actor.options(max_concurrency=MAX_CALLS, **options).remote(
+        replica.handle = actor.options(max_concurrency=MAX_CALLS, **self._resources()).remote(
             self._spec(replica_id)
         )
         try:
@@ -102,7 +97,9 @@ class PoolController:
             cause = getattr(error, "cause", None)
             if isinstance(cause, WorkbenchError):
                 raise cause from None
-            problem = str(cause or error).strip().splitlines()[-1]
+            told = cause or error
+            last_line = (str(told).strip().splitlines() or [""])[-1]
+            problem = f"{type(told).__name__}: {last_line}"
             raise await self._with_log(replica, problem) from None
         await self._balancer.add_servers.remote({replica_id: replica.handle})
         replica.status = replace(
@@ -113,16 +110,15 @@ class PoolController:
         )
         return limits
 
-    async def _place(self, replica: _Replica) -> dict[str, Any]:
+    def _resources(self) -> dict[str, Any]:
+        """What the replica's actor asks Ray for."""
         if self._config.engine == "simulated":
             return {"num_cpus": 0}
         bundle = self._placement.bundle
-        replica.group = placement_group([bundle], strategy="STRICT_PACK")
-        await replica.group.ready()
         return {
             "num_cpus": bundle["CPU"],
             "num_gpus": bundle.get("GPU", 0),
-            "scheduling_strategy": PlacementGroupSchedulingStrategy(replica.group),
+            "memory": bundle.get("memory"),
         }
 
     def _spec(self, replica_id: str) -> ReplicaSpec:
@@ -157,7 +153,7 @@ class PoolController:
         return ReplicaStartError(replica.status.replica_id, problem, log_tail=log)
 
     async def _stage(self, replica: _Replica) -> str:
-        if replica.handle is None or replica.status.state is not ReplicaState.STARTING:
+        if replica.status.pid is None or replica.status.state is not ReplicaState.STARTING:
             return replica.status.stage
         try:
             async with asyncio.timeout(FIGURES_S):
@@ -168,10 +164,6 @@ class PoolController:
     async def balancer(self) -> Any:
         """The balancer actor."""
         return self._balancer
-
-    async def limits(self) -> EngineLimits | None:
-        """What the engines can take; None before they have started."""
-        return self._limits
 
     async def statuses(self) -> list[ReplicaStatus]:
         """Each replica with its stage, while the pool starts and later."""
@@ -201,17 +193,19 @@ class PoolController:
             model=self._config.model,
             device=self._placement.device,
             replicas=tuple(
-                ReplicaSnapshot(r.status, loads.get(r.status.replica_id), engine)
+                _side_by_side(r.status, loads.get(r.status.replica_id), engine)
                 for r, engine in zip(replicas, figures, strict=True)
             ),
             routing=routing,
         )
 
     async def _figures(self, replica: _Replica) -> EngineFigures | None:
+        if replica.handle is None:
+            return None
         try:
             async with asyncio.timeout(FIGURES_S):
                 figures: EngineFigures = await replica.handle.figures.remote()
-        except (RayError, TimeoutError, AttributeError):
+        except (RayError, TimeoutError):
             return None
         return figures
 
@@ -228,7 +222,13 @@ class PoolController:
             except (RayError, TimeoutError):
                 pass  # it is killed next, and its guard sees to its children
             ray.kill(handle)
-        if replica.group is not None:
-            remove_placement_group(replica.group)
-            replica.group = None
         replica.status = replace(replica.status, state=ReplicaState.STOPPED, stage="")
+
+
+def _side_by_side(
+    status: ReplicaStatus, load: ReplicaLoad | None, engine: EngineFigures | None
+) -> ReplicaSnapshot:
+    """One replica's views; that clients lost it is known to the balancer first."""
+    if load is not None and load.state is ReplicaState.UNHEALTHY:
+        status = replace(status, state=ReplicaState.UNHEALTHY)
+    return ReplicaSnapshot(status, load, engine)

@@ -20,7 +20,7 @@ from workbench.cluster.placement import GIB, Placement, plan
 from workbench.cluster.ports import RayBalancer, our_errors
 from workbench.engines.simulated import SimulatedArgs
 from workbench.engines.vllm_args import check_engine_args
-from workbench.errors import PoolClosedError
+from workbench.errors import PoolClosedError, PoolError
 from workbench.models import check_model
 from workbench.routing.policies import make_policy
 from workbench.types import PoolSnapshot, ReplicaStatus
@@ -108,7 +108,8 @@ class LLMServerManager:
         gone = PoolClosedError(f"the pool {self.config.name!r} was closed")
         if self._closed:
             raise gone
-        with our_errors(gone):
+        away = PoolError(f"the pool {self.config.name!r} cannot be reached just now")
+        with our_errors(gone, away):
             return await getattr(self._controller, method).remote()
 
 

@@ -12,7 +12,6 @@ from workbench.errors import (
     PoolClosedError,
     ReplicaDiedError,
     ReplicaLostError,
-    RequestError,
     WorkbenchError,
 )
 
@@ -52,10 +51,10 @@ class RayReplica:
 
     async def submit(
         self, channel_id: str, requests: Sequence[GenerateRequest]
-    ) -> Sequence[RequestError | None]:
+    ) -> Sequence[Exception | None]:
         """One call for all of them."""
         with self._errors():
-            answer: list[RequestError | None] = await self._handle.submit.remote(
+            answer: list[Exception | None] = await self._handle.submit.remote(
                 channel_id, list(requests)
             )
         return answer
@@ -77,6 +76,10 @@ class RayReplica:
     def abort(self, request_ids: Sequence[str]) -> None:
         """Sent and not waited for."""
         self._handle.abort.remote(list(request_ids))
+
+    def close_channel(self, channel_id: str) -> None:
+        """Sent and not waited for."""
+        self._handle.close_channel.remote(channel_id)
 
 
 class RayBalancer:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from workbench.engines.base import Engine, EngineLimits
-    from workbench.errors import RequestError
     from workbench.types import EngineFigures, GenerateRequest, TokenDelta
 
 
@@ -93,7 +92,7 @@ class ReplicaActor:
 
     async def submit(
         self, channel_id: str, requests: Sequence[GenerateRequest]
-    ) -> list[RequestError | None]:
+    ) -> list[Exception | None]:
         """See :meth:`EngineHost.submit`."""
         return await self._serving().submit(channel_id, requests)
 
@@ -104,6 +103,10 @@ class ReplicaActor:
     async def abort(self, request_ids: Sequence[str]) -> None:
         """See :meth:`EngineHost.abort`."""
         await self._serving().abort(request_ids)
+
+    async def close_channel(self, channel_id: str) -> None:
+        """See :meth:`EngineHost.close_channel`."""
+        await self._serving().close_channel(channel_id)
 
     async def figures(self) -> EngineFigures:
         """What the engine reports of itself."""

@@ -10,7 +10,7 @@ import ray
 from workbench.cluster.ports import our_errors
 from workbench.errors import PoolError
 from workbench.models import resolve_model
-from workbench.rollout.rendering import make_renderer
+from workbench.rollout.rendering import Renderer, make_renderer
 from workbench.rollout.worker import AgentLoopWorker, RolloutSetup
 
 if TYPE_CHECKING:
@@ -25,15 +25,19 @@ MAX_ROLLOUTS = 10_000
 class _WorkerActor:
     """An :class:`AgentLoopWorker` in a process of its own; takes no core of the cluster's.
 
-    It reads the tokenizer when it is made, which takes seconds, and gets its client when the pool
-    is ready, so that both start side by side.
+    It reads the tokenizer while the pool starts, which takes seconds, and gets its client when the
+    pool is ready.
     """
 
-    def __init__(self, model: str) -> None:
-        self._renderer = make_renderer(str(resolve_model(model)), model)
+    def __init__(self) -> None:
+        self._renderer: Renderer | None = None
         self._worker: AgentLoopWorker | None = None
 
+    async def load(self, model: str) -> None:
+        self._renderer = make_renderer(str(resolve_model(model)), model)
+
     async def connect(self, client: LLMServerClient) -> None:
+        assert self._renderer is not None
         self._worker = AgentLoopWorker(client, self._renderer)
 
     async def run(self, setup: RolloutSetup, spec: RolloutSpec) -> Trajectory:
@@ -47,12 +51,18 @@ class RayWorker:
 
     def __init__(self, model: str) -> None:
         actor: Any = ray.remote(_WorkerActor)
-        self._handle = actor.options(num_cpus=0, max_concurrency=MAX_ROLLOUTS).remote(model)
+        self._handle = actor.options(num_cpus=0, max_concurrency=MAX_ROLLOUTS).remote()
+        self._loading = self._handle.load.remote(model)
         self._setups: dict[int, tuple[RolloutSetup, Any]] = {}
 
     async def connect(self, client: LLMServerClient) -> None:
-        """Give it its client; returns when it can play."""
+        """Give it its client; returns when it can play.
+
+        Raises:
+            ConfigError: the model has no tokenizer, or no chat template.
+        """
         with our_errors(PoolError("a rollout worker died while it started")):
+            await self._loading
             await self._handle.connect.remote(client)
 
     async def run(self, setup: RolloutSetup, spec: RolloutSpec) -> Trajectory:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from workbench.aio import end_task
-from workbench.errors import ReplicaDiedError, RequestError
+from workbench.errors import ReplicaDiedError
 from workbench.types import EngineFigures, GenerateRequest, TokenDelta
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ class EngineHost:
 
     async def submit(
         self, channel_id: str, requests: Iterable[GenerateRequest]
-    ) -> list[RequestError | None]:
-        """Take requests; per request the reason why it was refused, or None.
+    ) -> list[Exception | None]:
+        """Take requests; per request the reason why it was not taken, or None.
 
         Raises:
             ReplicaDiedError: the engine is gone.
@@ -83,17 +83,17 @@ class EngineHost:
             self._adding -= batch.keys()
             self._doomed -= batch.keys()
 
-    async def _add(self, request: GenerateRequest) -> RequestError | None:
+    async def _add(self, request: GenerateRequest) -> Exception | None:
         """Hand a request to the engine; one that stays in ``_adding`` was not taken."""
         if self._death:
             raise self._death
         try:
             await self._engine.add(request)
-        except RequestError as refusal:
-            return refusal
         except ReplicaDiedError as death:
             self._fail_all(death)
             raise
+        except Exception as refusal:  # noqa: BLE001 - this request's, and no other's
+            return refusal
         self._adding.discard(request.request_id)
         if request.request_id in self._doomed:
             await self._engine.abort([request.request_id])

@@ -49,6 +49,8 @@ def make_args(
     Replicas with one seed would sample alike, and the rollouts of a group could be the same ones.
     """
     ours = COMMON_ARGS | (CPU_ARGS if device == "cpu" else {})
+    if given.get("tensor_parallel_size", 1) * given.get("pipeline_parallel_size", 1) > 1:
+        ours = ours | {"distributed_executor_backend": "mp"}
     return {"model": model_dir, "seed": seed} | ours | dict(given)
 
 
@@ -79,7 +81,6 @@ class VLLMEngine:
         self._args = make_args(model_dir, given, device=device, seed=seed)
         self._llm: AsyncLLM | None = None
         self._collectors: dict[str, RequestOutputCollector] = {}
-        self._aborted: list[str] = []
         self._version = 0
         self._stats = _Stats()
 
@@ -113,22 +114,22 @@ class VLLMEngine:
         from vllm.v1.engine.exceptions import EngineDeadError
 
         llm = self._running()
+        _check_ids(request)
+        params = _sampling_params(request.sampling)
         try:
             self._collectors[request.request_id] = await llm.add_request(
                 request.request_id,
                 {"prompt_token_ids": request.prompt_ids},
-                _sampling_params(request.sampling),
+                params,
                 priority=request.priority,
             )
         except EngineDeadError as error:
             raise self._death(error) from error
         except (VLLMClientError, ValueError, TypeError) as error:
-            raise _refusal(error, request) from error
+            raise _refusal(error, request.sampling) from error
 
     async def wait(self, timeout_s: float) -> None:
         """Return at the next first token or end, or after ``timeout_s``."""
-        if self._aborted:
-            return
         self._stats.urgent.clear()
         try:
             async with asyncio.timeout(timeout_s):
@@ -154,8 +155,6 @@ class VLLMEngine:
             raise self._death(error) from error
         if self._llm is not None and self._llm.errored:
             raise self._death(self._llm.dead_error)
-        deltas += [self._abort_delta(request_id) for request_id in self._aborted]
-        self._aborted.clear()
         return deltas
 
     def _delta(self, request_id: str, output: RequestOutput) -> TokenDelta:
@@ -178,17 +177,10 @@ class VLLMEngine:
             ),
         )
 
-    def _abort_delta(self, request_id: str) -> TokenDelta:
-        return TokenDelta(request_id, [], [], self._version, finish_reason=FinishReason.ABORT)
-
     async def abort(self, request_ids: Iterable[str]) -> None:
-        """Stop requests. vLLM says nothing more about them, so the last word is ours."""
+        """Stop requests; vLLM puts their last words into their collectors."""
         ids = [request_id for request_id in request_ids if request_id in self._collectors]
         await self._running().abort([self._collectors[i].request_id for i in ids], internal=True)
-        for request_id in ids:
-            if collector := self._collectors.pop(request_id, None):
-                collector.close()
-                self._aborted.append(request_id)
         self._stats.urgent.set()
 
     def figures(self) -> EngineFigures:
@@ -266,37 +258,75 @@ class _Stats:
         """vLLM asks for it; sleeping is not shown yet."""
 
 
+def _check_ids(request: GenerateRequest) -> None:
+    """Whole numbers, and nothing that only looks like one: vLLM would take it and then break.
+
+    Its front end passes such values on, and its core ends the thread that hears of requests on the
+    first message that it cannot decode; the engine would look alive and answer nobody.
+    """
+    for token in request.prompt_ids:
+        if type(token) is not int:
+            raise RequestError("prompt_ids", f"{token!r} is no token id", allowed="whole numbers")
+    if type(request.priority) is not int:
+        raise RequestError("priority", f"{request.priority!r}", allowed="a whole number")
+
+
 def _sampling_params(sampling: Mapping[str, Any]) -> Any:
-    """vLLM's parameters, with what the workbench needs whatever the caller said."""
+    """vLLM's parameters, with what the workbench needs whatever the caller said.
+
+    Raises:
+        RequestError: names the parameter that is unknown, out of range, or of another type than
+            vLLM's core decodes (see :func:`_check_ids`).
+    """
+    import msgspec
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
     given = dict(sampling)
-    if isinstance(given.get("structured_outputs"), Mapping):
-        given["structured_outputs"] = StructuredOutputsParams(**given["structured_outputs"])
+    for name, allowed in _NOT_OURS.items():
+        if given.pop(name, allowed[0]) not in allowed:
+            raise RequestError(
+                f"sampling_params[{name!r}]", "is not supported", allowed=f"{allowed[0]}, or absent"
+            )
     given |= {
         "logprobs": 0,  # the sampled token's own, and no other
         "flat_logprobs": True,
         "detokenize": bool(given.get("stop")),  # only stop strings need text
         "output_kind": RequestOutputKind.DELTA,
-        "n": 1,
     }
-    return SamplingParams(**given)
+    try:
+        if isinstance(given.get("structured_outputs"), Mapping):
+            given["structured_outputs"] = StructuredOutputsParams(**given["structured_outputs"])
+        params = SamplingParams(**given)
+        msgspec.msgpack.decode(msgspec.msgpack.encode(params), type=SamplingParams)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise _refusal(error, sampling) from error
+    return params
 
 
-def _refusal(error: Exception, request: GenerateRequest) -> RequestError:
+_NOT_OURS: dict[str, tuple[Any, ...]] = {
+    "n": (1,),
+    "prompt_logprobs": (None,),
+    "logprobs": (0, 1, True, False, None),
+}
+"""Parameters whose meaning the workbench fixes, with the values that agree with it."""
+
+
+def _refusal(error: Exception, sampling: Mapping[str, Any]) -> RequestError:
     """vLLM's complaint, with the field that it is about."""
     text = str(error)
     parameter = getattr(error, "parameter", None)
-    named = [name for name in request.sampling if name == parameter or f"'{name}'" in text]
-    if named:
-        return RequestError(f"sampling_params[{named[0]!r}]", text)
-    return RequestError("prompt_ids", text)
+    named = [
+        name for name in sampling if name == parameter or f"'{name}'" in text or f"$.{name}" in text
+    ]
+    return RequestError(f"sampling_params[{named[0]!r}]" if named else "prompt_ids", text)
 
 
 def _sampled_log_probs(ids: list[int], logprobs: Any) -> list[float]:
     """The log-probability of each sampled token from vLLM's flat or nested form."""
     if logprobs is None:
+        if ids:
+            raise ValueError(f"the engine gave no log-probabilities for {len(ids)} tokens")
         return []
     if hasattr(logprobs, "start_indices"):
         values = logprobs.logprobs
@@ -310,7 +340,7 @@ def _finish_reason(reason: str | None) -> FinishReason | None:
     try:
         return FinishReason(reason)
     except ValueError:
-        return FinishReason.ERROR  # vLLM has reasons of its own, such as repetition
+        return FinishReason.STOP  # vLLM has rules of its own that end a generation
 
 
 def _kv_cache_tokens(cache_config: Any) -> int | None:

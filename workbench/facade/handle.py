@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from workbench.aio import LoopThread, polite
-from workbench.errors import PoolClosedError
+from workbench.errors import PoolClosedError, WorkbenchError
 from workbench.facade.html import table
 from workbench.facade.progress import Progress
 from workbench.facade.tables import load_frame, load_rows
@@ -63,6 +63,8 @@ class Rollout:
             self._load += load_rows(time.monotonic() - started, await self._pool())
         except PoolClosedError:
             self._run.cancel()
+        except WorkbenchError:
+            pass  # a moment without a figure: its rows are missing, and the batch goes on
 
     def result(self, timeout_s: float | None = None) -> list[Trajectory]:
         """Wait for all of them; in the order of the tasks, a failed one among them as a row.
@@ -72,11 +74,16 @@ class Rollout:
         return self._future.result(timeout_s)
 
     def __await__(self) -> Generator[Any, None, list[Trajectory]]:
-        return _awaited(self._future).__await__()
+        # The wait may be given up; what is waited for goes on.
+        return polite(self._loop.submit(self._joined())).__await__()
+
+    async def _joined(self) -> list[Trajectory]:
+        return await asyncio.shield(asyncio.wrap_future(self._future))
 
     def cancel(self) -> None:
-        """Stop what has not ended; it becomes cancelled rows."""
-        self._loop.run(self._cancel())
+        """Stop what has not ended; it becomes cancelled rows. Nothing happens when all has."""
+        if not self.done:
+            self._loop.run(self._cancel())
 
     async def _cancel(self) -> None:
         self._run.cancel()
@@ -129,7 +136,3 @@ class Rollout:
 
 async def _result(run: RolloutRun) -> list[Trajectory]:
     return await run
-
-
-async def _awaited(future: concurrent.futures.Future[list[Trajectory]]) -> list[Trajectory]:
-    return await polite(future)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import itertools
 import os
 import weakref
@@ -20,7 +21,7 @@ from workbench.cluster.connection import Connection, connect
 from workbench.cluster.manager import LLMServerManager, check_config, check_room
 from workbench.cluster.workers import RayWorker
 from workbench.config import PoolConfig
-from workbench.errors import ConfigError, PoolClosedError
+from workbench.errors import ConfigError, NoRoomError, PoolClosedError
 from workbench.facade.handle import Rollout
 from workbench.facade.html import percent, table
 from workbench.facade.progress import Progress
@@ -111,6 +112,7 @@ class Workbench:
         check_config(self.config)
         self._progress = progress
         self._workers: list[WorkerPort] = []
+        self._rollouts: weakref.WeakSet[Rollout] = weakref.WeakSet()
         self._renderer: Renderer | None = None
         self._own_client: LLMServerClient | None = None
         self._manager: LLMServerManager | None = None
@@ -119,25 +121,30 @@ class Workbench:
         self._connection: Connection | None = None
         try:
             self._connection = connect(address)
-            self._manager = self._call(self._start(workers))
+            self._call(self._start(workers))
         except BaseException:
             self.close()
             raise
         _open.add(self)
 
-    async def _start(self, workers: int) -> LLMServerManager:
+    async def _start(self, workers: int) -> None:
         """The pool; the workers start beside it."""
-        check_room(self.config)
+        try:
+            check_room(self.config)
+        except NoRoomError as error:
+            if held := ", ".join(sorted(bench.config.name for bench in _open)):
+                hint = f"{error}. Open in this process: {held}; close() gives their places back"
+                raise NoRoomError(hint) from None
+            raise
         players = [RayWorker(self.config.model) for _ in range(workers)]
         self._workers += players
         shown = Progress(enabled=self._progress)
-        manager = await LLMServerManager.create(self.config, on_progress=shown.replicas)
-        client = await manager.get_client()
+        self._manager = await LLMServerManager.create(self.config, on_progress=shown.replicas)
+        client = await self._manager.get_client()
         if players:
             await asyncio.gather(*(player.connect(client) for player in players))
         else:
             self._workers.append(AgentLoopWorker(client, await self._render()))
-        return manager
 
     # -- asking -----------------------------------------------------------------------------
 
@@ -218,7 +225,9 @@ class Workbench:
                 **loop_args,
             )
         )
-        return Rollout(run, self._loop, self.manager.snapshot, progress=self._progress)
+        rollout = Rollout(run, self._loop, self.manager.snapshot, progress=self._progress)
+        self._rollouts.add(rollout)
+        return rollout
 
     async def _start_rollout(self, tasks: Tasks, **options: Any) -> RolloutRun:
         renderer = await self._render()
@@ -296,22 +305,28 @@ class Workbench:
     # -- ending -----------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Stop the pool and all that came with it. Idempotent."""
+        """Stop the pool and all that came with it. Idempotent.
+
+        Rollouts that have not ended become cancelled rows. A step that fails or is interrupted
+        keeps none of the others from being taken.
+        """
         if self._closed:
             return
         self._closed = True
-        try:
+        _open.discard(self)
+        with contextlib.ExitStack() as steps:  # taken from the last to the first
+            if self._connection is not None:
+                steps.callback(self._connection.close)
+            steps.callback(self._loop.close)
+            if self._manager is not None:
+                steps.callback(lambda manager: self._loop.run(manager.close()), self._manager)
             for worker in self._workers:
                 if isinstance(worker, RayWorker):
-                    worker.close()
+                    steps.callback(worker.close)
             if self._own_client is not None:
-                self._loop.run(self._own_client.aclose())
-            if self._manager is not None:
-                self._loop.run(self._manager.close())
-        finally:
-            self._loop.close()
-            if self._connection is not None:
-                self._connection.close()
+                steps.callback(lambda client: self._loop.run(client.aclose()), self._own_client)
+            for rollout in list(self._rollouts):
+                steps.callback(rollout.cancel)
 
     def __enter__(self) -> Self:
         return self

@@ -10,8 +10,9 @@ import uuid
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from workbench.errors import TaskError
+from workbench.errors import RolloutError, TaskError
 from workbench.rollout.trajectory import TrajectoryBuilder
+from workbench.types import FinishReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -75,6 +76,8 @@ class AgentLoopBase(ABC):
             self.session_id, prompt_ids=prompt_ids, sampling_params=sampling_params
         )
         self.trajectory.add_turn(prompt_ids, output, fork)
+        if output.finish_reason is FinishReason.ERROR:
+            raise RolloutError(f"the engine of {output.replica_id} failed on this generation")
         return output
 
 

@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from workbench.client.generation import normalised
 from workbench.errors import ConfigError
 from workbench.rollout.agents import agent_loop
 from workbench.rollout.batch import RolloutBatch, make_batch
@@ -212,12 +213,14 @@ class AgentLoopManager:
 
         Raises:
             ConfigError: unknown agent, or settings that it does not take.
+            RequestError: ``max_tokens`` is no whole number from 1.
             TaskError: a task lacks a field.
         """
         name, loop = agent_loop(agent)
         check_loop_args(name, loop, loop_args)
         specs = rollout_specs(tasks, loop, n)
-        setup = RolloutSetup(name, loop, loop_args, sampling_params or {}, reward, timeout_s)
+        sampling = normalised(sampling_params or {})
+        setup = RolloutSetup(name, loop, loop_args, sampling, reward, timeout_s)
         return RolloutRun(
             setup, specs, self._workers, concurrency=self._concurrency, pad_id=self._pad_id
         )

@@ -11,6 +11,7 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from workbench.aio import in_thread
 from workbench.errors import RolloutError, TaskError
 from workbench.rollout.trajectory import Trajectory
 
@@ -24,9 +25,12 @@ async def score(reward: Reward, trajectory: Trajectory) -> tuple[float, dict[str
     Raises:
         RolloutError: it is not made of finite numbers.
     """
-    value = reward(trajectory)
-    if inspect.isawaitable(value):
-        value = await value
+    if inspect.iscoroutinefunction(reward):
+        value = await reward(trajectory)
+    else:
+        value = await in_thread(lambda: reward(trajectory))
+        if inspect.isawaitable(value):
+            value = await value
     if not isinstance(value, Mapping):
         return _number(value), {}
     if not value:

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, DeadlineError
 from workbench.rollout.loop import AgentLoopBase, register
 from workbench.rollout.rendering import Message, ParsedCall, task_messages
 from workbench.rollout.tools import Tool, by_name, calculator
@@ -122,9 +122,9 @@ class ToolAgentLoop(AgentLoopBase):
                 result = await self._tools[call.name].call(
                     call.arguments or {}, self._limits.tool_timeout_s
                 )
-            except TimeoutError:
-                problem = f"{call.name} took longer than {self._limits.tool_timeout_s:g} s"
-            except Exception as error:  # noqa: BLE001 - a tool may raise anything; the model reads it
+            except DeadlineError as late:
+                problem = str(late)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - the model reads it
                 problem = f"{type(error).__name__}: {error}"
         return ToolCall(
             turn=self.trajectory.num_turns - 1,

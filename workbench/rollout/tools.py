@@ -12,19 +12,14 @@ import asyncio
 import inspect
 import json
 import operator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import ConfigError
+from workbench.aio import in_thread
+from workbench.errors import ConfigError, DeadlineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-
-TOOL_THREADS = 16
-"""Blocking tools that run at once in one worker."""
-
-_threads = ThreadPoolExecutor(TOOL_THREADS, thread_name_prefix="tool")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +44,19 @@ class Tool:
         """Execute it; what the model gets to read.
 
         Raises:
-            TimeoutError: it took too long. A blocking function's thread ends when it does.
+            DeadlineError: it took too long. A blocking function's thread ends when it does.
         """
-        async with asyncio.timeout(timeout_s):
-            if inspect.iscoroutinefunction(self.function):
-                result = await self.function(**arguments)
-            else:
-                loop = asyncio.get_running_loop()
-                result = await loop.run_in_executor(_threads, lambda: self.function(**arguments))
+        limit = asyncio.timeout(timeout_s)
+        try:
+            async with limit:
+                if inspect.iscoroutinefunction(self.function):
+                    result = await self.function(**arguments)
+                else:
+                    result = await in_thread(lambda: self.function(**arguments))
+        except TimeoutError as error:
+            if not limit.expired():
+                raise  # the tool's own
+            raise DeadlineError(f"{self.name} took longer than {timeout_s:g} s") from error
         return result if isinstance(result, str) else json.dumps(result, default=str)
 
 

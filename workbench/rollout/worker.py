@@ -36,7 +36,7 @@ class RolloutSetup:
     sampling_params: SamplingParams = field(default_factory=dict)
     reward: Reward | None = None
     timeout_s: float | None = None
-    """Wall time of one rollout; None for no limit."""
+    """Wall time of one rollout, and of its reward; None for no limit."""
 
 
 class AgentLoopWorker:
@@ -56,7 +56,7 @@ class AgentLoopWorker:
             async with limit:
                 loop = setup.loop(client=self._client, renderer=self._renderer, **setup.loop_args)
                 await loop.run(setup.sampling_params, **spec.task)
-        except (Exception, asyncio.CancelledError) as caught:  # noqa: BLE001 - it is the row's
+        except (Exception, SystemExit, asyncio.CancelledError) as caught:  # noqa: BLE001 - it is the row's
             error = caught
             if limit.expired():
                 error = DeadlineError(f"the rollout took longer than {setup.timeout_s:g} s")
@@ -78,15 +78,16 @@ class AgentLoopWorker:
             traceback=trace,
             wall_s=time.monotonic() - started,
         )
-        return await _rewarded(played, setup.reward)
+        return await _rewarded(played, setup)
 
 
-async def _rewarded(played: Trajectory, reward: Reward | None) -> Trajectory:
-    if reward is None or played.status is not RolloutStatus.DONE:
+async def _rewarded(played: Trajectory, setup: RolloutSetup) -> Trajectory:
+    if setup.reward is None or played.status is not RolloutStatus.DONE:
         return played
     try:
-        total, parts = await score(reward, played)
-    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the user's own
+        async with asyncio.timeout(setup.timeout_s):
+            total, parts = await score(setup.reward, played)
+    except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - the user's
         status, told, trace = outcome(error)
         return replace(played, status=status, error=told, traceback=trace)
     return replace(played, reward=total, reward_parts=parts)

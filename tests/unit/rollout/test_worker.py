@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import asynccontextmanager
 
 import pytest
@@ -97,6 +98,29 @@ async def test_a_reward_that_fails_makes_a_failed_row_that_keeps_its_tokens(rewa
     trajectory = await play(reward=reward)
     assert (trajectory.status, trajectory.reward) == ("failed", None)
     assert trajectory.error == error
+    assert trajectory.sampled_tokens == 3
+
+
+def leaving(_):
+    raise SystemExit("enough")
+
+
+async def leaves(_):
+    raise SystemExit("enough")
+
+
+@pytest.mark.parametrize("options", [{"reward": leaving}, {"loop": Recited, "after": leaves}])
+async def test_a_wish_to_leave_the_process_is_a_failed_row_and_the_process_stays(options):
+    trajectory = await play(**options)
+    assert trajectory.status == "failed"
+    assert "SystemExit: enough" in trajectory.error
+
+
+async def test_a_blocking_reward_holds_up_nobody_and_ends_with_the_limit():
+    release = threading.Event()
+    trajectory = await play(reward=lambda _: release.wait(WAIT_S), timeout_s=0.05)
+    release.set()
+    assert trajectory.status == "failed"
     assert trajectory.sampled_tokens == 3
 
 
