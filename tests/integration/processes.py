@@ -1,28 +1,47 @@
-"""Which processes of a pool there are: what it leaves behind is what was not there before."""
+"""Which processes a test started, however far down: they carry its mark in their environment."""
 
 from __future__ import annotations
 
 import os
 import time
+import uuid
 from pathlib import Path
 
-OURS = ("ray::", "raylet", "gcs_server", "/ray/", "VLLM::", "multiprocessing", "engines/guard.py")
-"""What the command line of a process that a pool may start has in it."""
+MARK = "WORKBENCH_TEST_MARK"
+
+RAY_AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
+"""Ray's own. They end by themselves, over a minute after their raylet was killed with its owner."""
 
 
-def running() -> dict[int, str]:
-    """Pid → command line of every such process that is not a zombie."""
+def new_mark() -> str:
+    """A value of ``MARK`` that nobody else has."""
+    return uuid.uuid4().hex
+
+
+def marked(mark: str) -> dict[int, str]:
+    """Pid → command line of every other process with this mark that is not a zombie."""
+    wanted = f"{MARK}={mark}".encode()
     found = {}
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
                 state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+                if state != "Z" and wanted in (entry / "environ").read_bytes().split(b"\0"):
+                    command = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
+                    found[int(entry.name)] = command.decode().strip()
             except OSError:
-                continue
-            if state != "Z" and any(mark in command for mark in OURS):
-                found[int(entry.name)] = command
+                continue  # it ended meanwhile, or is somebody else's
     return found
+
+
+def left_behind(mark: str, limit_s: float = 60, ignoring: tuple[str, ...] = ()) -> dict[int, str]:
+    """Those with this mark, once there are none or ``limit_s`` seconds passed."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        left = {pid: c for pid, c in marked(mark).items() if c not in ignoring}
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.1)
 
 
 def children(pid: int) -> list[int]:
@@ -32,31 +51,18 @@ def children(pid: int) -> list[int]:
     return list(descendants(pid))
 
 
-RAY_AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
-"""Ray's own. They end by themselves, over a minute after their raylet was killed with its owner."""
-
-
-def left_behind(
-    before: dict[int, str], limit_s: float = 60, ignoring: tuple[str, ...] = ()
-) -> dict[int, str]:
-    """Processes that were not there before, once there are none or ``limit_s`` seconds passed."""
-    deadline = time.monotonic() + limit_s
-    while True:
-        new = {
-            pid: command
-            for pid, command in running().items()
-            if pid not in before and pid != os.getpid() and command not in ignoring
-        }
-        if not new or time.monotonic() > deadline:
-            return new
-        time.sleep(0.1)
-
-
 def gone(pids: list[int], limit_s: float = 20) -> bool:
     """Whether all of them end within ``limit_s`` seconds."""
     deadline = time.monotonic() + limit_s
-    while set(pids) & set(running()):
+    while any(map(_lives, pids)):
         if time.monotonic() > deadline:
             return False
         time.sleep(0.05)
     return True
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from tests.integration.processes import left_behind, running
+from tests.integration.processes import MARK, left_behind, new_mark
 from workbench import RolloutBatch
 
 pytestmark = [pytest.mark.ray, pytest.mark.vllm]
@@ -23,17 +23,17 @@ COMMAND = str(Path(sys.executable).with_name("workbench"))
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     folder = tmp_path_factory.mktemp("demo")
-    before = running()
+    mark = new_mark()
     done = subprocess.run(
         [COMMAND, "demo", "--out", str(folder)],
         capture_output=True,
         text=True,
         timeout=400,
         check=False,
-        env={**os.environ, "RAY_ADDRESS": ""},
+        env={**os.environ, "RAY_ADDRESS": "", MARK: mark},
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert not left_behind(before)
+    assert not left_behind(mark)
     return folder, done.stdout
 
 

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import ray
 
-from tests.integration.processes import RAY_AGENTS, children, gone, left_behind, running
+from tests.integration.processes import (
+    MARK,
+    RAY_AGENTS,
+    children,
+    gone,
+    left_behind,
+    marked,
+    new_mark,
+)
 from workbench import Workbench
 from workbench.errors import (
     ConfigError,
@@ -28,6 +36,14 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.ray]
 
 MODEL = "smollm2-135m"
+
+
+@pytest.fixture
+def mark(monkeypatch: pytest.MonkeyPatch) -> str:
+    """What all processes that a test starts carry in their environment."""
+    made = new_mark()
+    monkeypatch.setenv(MARK, made)
+    return made
 
 
 def simulated(replicas: int = 2, **options: Any) -> Workbench:
@@ -79,14 +95,13 @@ def test_more_replicas_than_there_is_room_for_are_refused_with_the_clusters_figu
 
 
 @pytest.mark.vllm
-def test_an_engine_that_does_not_start_shows_its_last_words_and_leaves_nothing() -> None:
-    before = running()
+def test_an_engine_that_does_not_start_shows_its_last_words_and_leaves_nothing(mark: str) -> None:
     with pytest.raises(ReplicaStartError) as failed:
         Workbench(MODEL, 1, engine_args={"max_model_len": 10**9}, progress=False)
     assert failed.value.replica_id == "replica-0"
     assert "max_model_len" in str(failed.value)
     assert failed.value.log_tail
-    assert not left_behind(before)
+    assert not left_behind(mark)
 
 
 def test_a_closed_pool_says_so_and_can_be_closed_again() -> None:
@@ -180,8 +195,7 @@ async def until_running(bench: Workbench, requests: int) -> Any:
 
 
 @pytest.mark.vllm
-def test_nothing_outlives_a_killed_owner() -> None:
-    before = running()
+def test_nothing_outlives_a_killed_owner(mark: str) -> None:
     owner = subprocess.Popen(
         script("""
             from workbench import Workbench
@@ -195,14 +209,13 @@ def test_nothing_outlives_a_killed_owner() -> None:
     )
     assert owner.stdout is not None
     assert owner.stdout.readline() == b"ready\n"
-    assert len(left_behind(before, limit_s=0)) > 4
+    assert len(marked(mark)) > 4
     owner.kill()
     owner.communicate()
-    assert not left_behind(before, ignoring=RAY_AGENTS)
+    assert not left_behind(mark, ignoring=RAY_AGENTS)
 
 
-def test_a_script_that_forgets_to_close_ends_and_leaves_nothing() -> None:
-    before = running()
+def test_a_script_that_forgets_to_close_ends_and_leaves_nothing(mark: str) -> None:
     done = subprocess.run(
         script("""
             from workbench import Workbench
@@ -217,12 +230,11 @@ def test_a_script_that_forgets_to_close_ends_and_leaves_nothing() -> None:
         env={**os.environ, "RAY_ADDRESS": ""},
     )
     assert done.stdout.strip() in {"1", "2", "3"}
-    assert not left_behind(before)
+    assert not left_behind(mark)
 
 
-def test_a_given_cluster_is_used_and_left_as_it_was() -> None:
+def test_a_given_cluster_is_used_and_left_as_it_was(mark: str) -> None:
     """RAY_ADDRESS names a cluster that somebody else started."""
-    before = running()
     ray_command = f"{os.path.dirname(sys.executable)}/ray"  # noqa: PTH120 - a command line
     head = subprocess.Popen(
         [
@@ -260,4 +272,4 @@ def test_a_given_cluster_is_used_and_left_as_it_was() -> None:
     finally:
         head.kill()
         head.communicate(timeout=60)
-    assert not left_behind(before, ignoring=RAY_AGENTS)
+    assert not left_behind(mark, ignoring=RAY_AGENTS)
