@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from workbench.errors import ConfigError
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("model", "name", "engine", "policy"), (str,)),
+    **dict.fromkeys(("session_idle_s", "start_timeout_s"), (int, float)),
+    "seed": (int,),
+    "engine_args": (Mapping,),
+}
 _NAME = re.compile(r"[\w.-]+")
 
 ENGINES = ("vllm", "simulated")
@@ -41,9 +45,14 @@ class PoolConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for name, kinds in _TYPES.items():
+            value = getattr(self, name)
+            if not isinstance(value, kinds) or isinstance(value, bool):
+                allowed = " or ".join(kind.__name__ for kind in kinds)
+                raise ConfigError(name, f"{value!r} is a {type(value).__name__}", allowed=allowed)
         if self.engine not in ENGINES:
             raise ConfigError("engine", f"unknown engine {self.engine!r}", allowed=ENGINES)
-        if not isinstance(self.replicas, int) or self.replicas < 1:
+        if type(self.replicas) is not int or self.replicas < 1:
             raise ConfigError("replicas", f"{self.replicas!r}", allowed="a whole number from 1")
         if not _NAME.fullmatch(self.name):
             raise ConfigError("name", f"{self.name!r}", allowed="letters, digits and _ . -")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +13,7 @@ import pytest
 
 from workbench import AgentLoopBase, Trajectory, verified_answer
 from workbench.demo import counting_tasks, sum_tasks
-from workbench.errors import ConfigError, TaskError
+from workbench.errors import ConfigError, TaskError, WorkbenchError
 from workbench.rollout.preambles import calculator_preamble, counting_preamble
 from workbench.rollout.trajectory import RolloutStatus
 
@@ -167,6 +170,33 @@ def test_a_failing_rollout_is_one_failed_row_and_the_others_are_untouched(
     assert rollout.batch().rows["reward"].isna().sum() == 2
 
 
+def test_a_cancelled_rollout_keeps_the_turns_it_had_and_a_dead_worker_is_replaced(
+    bench: Workbench,
+) -> None:
+    class TurnThenWait(AgentLoopBase):
+        async def run(self, sampling_params: Any, **_: Any) -> None:
+            await self.generate(self.renderer.prompt([HELLO]), sampling_params)
+            await asyncio.sleep(600)
+
+    class Leave(AgentLoopBase):
+        async def run(self, sampling_params: Any, **_: Any) -> None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    HELLO = {"role": "user", "content": "Say hello."}  # noqa: N806 - the loops' constant
+    finished = sum(r.engine.finished for r in bench.snapshot().replicas)
+    waiting = bench.rollout(["x"], TurnThenWait, sampling_params={"max_tokens": 4})
+    with_one_more = time.monotonic() + 60
+    while sum(r.engine.finished for r in bench.snapshot().replicas) == finished:
+        assert time.monotonic() < with_one_more
+    waiting.cancel()
+    (kept,) = waiting.result()
+    assert (kept.status, kept.num_turns) == (RolloutStatus.CANCELLED, 1)
+    (lost,) = bench.rollout(["x"], Leave).result()
+    assert "worker" in lost.error
+    (again,) = bench.rollout(["x"], sampling_params={"max_tokens": 4}).result()
+    assert again.status is RolloutStatus.DONE
+
+
 def test_cancelling_keeps_what_ended_and_frees_the_pool(bench: Workbench) -> None:
     rollout = bench.rollout(
         ["Go on."] * 8, sampling_params={"max_tokens": 4000, "ignore_eos": True}
@@ -182,6 +212,16 @@ def test_mistakes_are_named_before_anything_is_played(bench: Workbench) -> None:
         bench.rollout(["hi"], "robot")
     with pytest.raises(ConfigError, match="max_turn: agent 'tool' has no such setting"):
         bench.rollout(["hi"], "tool", max_turn=3)
+    for options, field in [
+        ({"reward": 3}, "reward"),
+        ({"timeout_s": 0}, "timeout_s"),
+        ({"tools": None}, "tools"),
+        ({"limits": {"max_turns": 2}}, "limits"),
+        ({"preamble": "be nice"}, "preamble"),
+        ({"sampling_params": {"max_token": 5}}, "max_token"),
+    ]:
+        with pytest.raises(WorkbenchError, match=field):
+            bench.rollout(["hi"], "tool", **options)
     with pytest.raises(TaskError, match=r"tasks\[1\]\.task: has neither a prompt nor messages"):
         bench.rollout(["hi", {"question": "hi"}])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 OBJECT_STORE_BYTES = 512 * 2**20
 """Enough for tokens; a laptop's shared memory is small."""
 
+
+ANSWER_S = 10.0
+"""How long a cluster's head may take to answer."""
 
 _open: list[Connection] = []
 """Connections of this process. One of them is in charge of leaving what was joined here."""
@@ -48,15 +52,32 @@ def connect(address: str | None = None) -> Connection:
     A process that is in a cluster already stays in it.
 
     Raises:
-        ConfigError: the address is a Ray Client's, which cannot do what a pool needs.
+        ConfigError: no cluster answers at the address.
     """
     address = address or os.environ.get("RAY_ADDRESS")
-    if address and address.startswith("ray://"):
-        raise ConfigError("address", f"{address!r} is a Ray Client's", allowed="host:port")
+    if address:
+        check_address(address)
     is_new = not ray.is_initialized()
     if is_new:
         _join(address)
     return Connection(joined=is_new)
+
+
+def check_address(address: str) -> None:
+    """Refuse an address at which no cluster answers; Ray itself would go on trying.
+
+    Raises:
+        ConfigError: says what is wrong with it.
+    """
+    if address in {"auto", "local"}:
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise ConfigError("address", f"{address!r}", allowed="host:port of a Ray head, or auto")
+    try:
+        socket.create_connection((host, int(port)), timeout=ANSWER_S).close()
+    except OSError as error:
+        raise ConfigError("address", f"nothing answers at {address!r}: {error}") from error
 
 
 def _join(address: str | None) -> None:

@@ -98,9 +98,7 @@ class PoolController:
             if isinstance(cause, WorkbenchError):
                 raise cause from None
             told = cause or error
-            last_line = (str(told).strip().splitlines() or [""])[-1]
-            problem = f"{type(told).__name__}: {last_line}"
-            raise await self._with_log(replica, problem) from None
+            raise await self._with_log(replica, _in_short(told)) from None
         await self._balancer.add_servers.remote({replica_id: replica.handle})
         replica.status = replace(
             replica.status,
@@ -232,3 +230,10 @@ def _side_by_side(
     if load is not None and load.state is ReplicaState.UNHEALTHY:
         status = replace(status, state=ReplicaState.UNHEALTHY)
     return ReplicaSnapshot(status, load, engine)
+
+
+def _in_short(error: BaseException) -> str:
+    """Type and last lines of a message that may be pages long."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith("For further information")]
+    return f"{type(error).__name__}: " + " ".join(told[-3:])

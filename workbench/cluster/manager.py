@@ -71,6 +71,10 @@ class LLMServerManager:
             raise
         return cls(controller, config, limits)
 
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{self.config.replicas} replicas"
+        return f"LLMServerManager({self.config.name!r}, {self.config.model!r}, {state})"
+
     async def get_client(
         self, client_cls: type[ClientT] | None = None, **kwargs: Any
     ) -> ClientT | LLMServerClient:

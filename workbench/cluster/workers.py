@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import uuid
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 MAX_ROLLOUTS = 10_000
 """Rollouts that one worker may have in flight."""
 
+CANCEL_S = 10.0
+"""How long a cancelled rollout may take to come back with what it has."""
+
 
 class _WorkerActor:
     """An :class:`AgentLoopWorker` in a process of its own; takes no core of the cluster's.
@@ -32,6 +37,8 @@ class _WorkerActor:
     def __init__(self) -> None:
         self._renderer: Renderer | None = None
         self._worker: AgentLoopWorker | None = None
+        self._playing: dict[str, asyncio.Task[Any]] = {}
+        self._stopped: set[str] = set()
 
     async def load(self, model: str) -> None:
         self._renderer = make_renderer(str(resolve_model(model)), model)
@@ -40,10 +47,28 @@ class _WorkerActor:
         assert self._renderer is not None
         self._worker = AgentLoopWorker(client, self._renderer)
 
-    async def run(self, setup: RolloutSetup, spec: RolloutSpec) -> Trajectory:
-        if self._worker is None:
-            raise RuntimeError("the worker has no client yet")
-        return await self._worker.run(setup, spec)
+    async def run(self, key: str, setup: RolloutSetup, spec: RolloutSpec) -> Trajectory:
+        assert self._worker is not None
+        playing = asyncio.create_task(self._worker.run(setup, spec))
+        self._playing[key] = playing
+        try:
+            await asyncio.sleep(0)  # it has begun: if it is cancelled now, its row comes back
+            if key in self._stopped:
+                playing.cancel()
+            return await playing
+        finally:
+            del self._playing[key]
+            self._stopped.discard(key)
+
+    async def cancel(self, key: str) -> None:
+        """The rollout ends as a cancelled one, with what it has sampled."""
+        if playing := self._playing.get(key):
+            playing.cancel()
+        else:
+            self._stopped.add(key)  # calls may overtake each other
+
+    async def ping(self) -> None:
+        """Answers while it lives."""
 
 
 class RayWorker:
@@ -65,15 +90,34 @@ class RayWorker:
             await self._loading
             await self._handle.connect.remote(client)
 
-    async def run(self, setup: RolloutSetup, spec: RolloutSpec) -> Trajectory:
-        """Play a rollout there; a batch's setup travels once."""
-        ref = self._handle.run.remote(self._sent(setup), spec)
+    async def lives(self) -> bool:
+        """Whether the actor answers."""
         try:
-            with our_errors(PoolError("the worker that played this rollout died")):
-                trajectory: Trajectory = await ref
+            with our_errors(PoolError("the worker died")):
+                await self._handle.ping.remote()
+        except PoolError:
+            return False
+        return True
+
+    async def run(self, setup: RolloutSetup, spec: RolloutSpec) -> Trajectory:
+        """Play a rollout there; a batch's setup travels once.
+
+        A cancelled wait stops the rollout and still brings back what it had sampled.
+        """
+        key = uuid.uuid4().hex
+        playing = asyncio.ensure_future(self._play(key, setup, spec))
+        try:
+            return await asyncio.shield(playing)
         except asyncio.CancelledError:
-            ray.cancel(ref)
+            self._handle.cancel.remote(key)
+            with contextlib.suppress(Exception):  # then nothing came back but that it is cancelled
+                async with asyncio.timeout(CANCEL_S):
+                    return await playing
             raise
+
+    async def _play(self, key: str, setup: RolloutSetup, spec: RolloutSpec) -> Trajectory:
+        with our_errors(PoolError("the worker that played this rollout died")):
+            trajectory: Trajectory = await self._handle.run.remote(key, self._sent(setup), spec)
         return trajectory
 
     def _sent(self, setup: RolloutSetup) -> Any:

@@ -126,7 +126,7 @@ class VLLMEngine:
         except EngineDeadError as error:
             raise self._death(error) from error
         except (VLLMClientError, ValueError, TypeError) as error:
-            raise _refusal(error, request.sampling) from error
+            raise _refusal(error, request.sampling, "prompt_ids") from error
 
     async def wait(self, timeout_s: float) -> None:
         """Return at the next first token or end, or after ``timeout_s``."""
@@ -280,6 +280,7 @@ def _sampling_params(sampling: Mapping[str, Any]) -> Any:
     """
     import msgspec
     from vllm import SamplingParams
+    from vllm.exceptions import VLLMClientError
     from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
     given = dict(sampling)
@@ -299,8 +300,8 @@ def _sampling_params(sampling: Mapping[str, Any]) -> Any:
             given["structured_outputs"] = StructuredOutputsParams(**given["structured_outputs"])
         params = SamplingParams(**given)
         msgspec.msgpack.decode(msgspec.msgpack.encode(params), type=SamplingParams)
-    except (ValueError, TypeError, AttributeError) as error:
-        raise _refusal(error, sampling) from error
+    except (VLLMClientError, ValueError, TypeError, AttributeError) as error:
+        raise _refusal(error, sampling, "sampling_params") from error
     return params
 
 
@@ -312,14 +313,14 @@ _NOT_OURS: dict[str, tuple[Any, ...]] = {
 """Parameters whose meaning the workbench fixes, with the values that agree with it."""
 
 
-def _refusal(error: Exception, sampling: Mapping[str, Any]) -> RequestError:
-    """vLLM's complaint, with the field that it is about."""
+def _refusal(error: Exception, sampling: Mapping[str, Any], otherwise: str) -> RequestError:
+    """vLLM's complaint, with the field that it is about; ``otherwise`` where it names none."""
     text = str(error)
     parameter = getattr(error, "parameter", None)
     named = [
         name for name in sampling if name == parameter or f"'{name}'" in text or f"$.{name}" in text
     ]
-    return RequestError(f"sampling_params[{named[0]!r}]" if named else "prompt_ids", text)
+    return RequestError(f"sampling_params[{named[0]!r}]" if named else otherwise, text)
 
 
 def _sampled_log_probs(ids: list[int], logprobs: Any) -> list[float]:

@@ -1,4 +1,4 @@
-"""The names that vLLM's ``AsyncEngineArgs`` takes, read without importing vLLM.
+"""The names that vLLM's ``AsyncEngineArgs`` and ``SamplingParams`` take, without importing vLLM.
 
 Importing vLLM costs seconds and gigabytes, which a driver should not pay to find a typing error.
 The names are read from the installed source instead.
@@ -13,7 +13,7 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -22,17 +22,44 @@ if TYPE_CHECKING:
 @functools.cache
 def known_engine_args() -> frozenset[str]:
     """Every field of ``AsyncEngineArgs``; empty where vLLM is not installed."""
+    return _fields("engine/arg_utils.py", "EngineArgs", "AsyncEngineArgs")
+
+
+@functools.cache
+def known_sampling_params() -> frozenset[str]:
+    """Every field of ``SamplingParams``; empty where vLLM is not installed."""
+    return _fields("sampling_params.py", "SamplingParams")
+
+
+def _fields(file: str, *classes: str) -> frozenset[str]:
     spec = importlib.util.find_spec("vllm")
     if spec is None or spec.origin is None:
         return frozenset()
-    source = Path(spec.origin).parent / "engine" / "arg_utils.py"
+    source = Path(spec.origin).parent / file
     return frozenset(
         statement.target.id
         for node in ast.parse(source.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.ClassDef) and node.name in {"EngineArgs", "AsyncEngineArgs"}
+        if isinstance(node, ast.ClassDef) and node.name in classes
         for statement in node.body
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
     )
+
+
+def check_sampling_params(names: Iterable[str]) -> None:
+    """Refuse sampling parameters that vLLM does not know.
+
+    Raises:
+        RequestError: names the first unknown one and those that look like it.
+    """
+    known = known_sampling_params()
+    for name in names:
+        if known and name not in known:
+            close = difflib.get_close_matches(name, known, n=3)
+            raise RequestError(
+                f"sampling_params[{name!r}]",
+                "vLLM's SamplingParams has no such parameter",
+                allowed=close or "the fields of vllm.SamplingParams",
+            )
 
 
 def check_engine_args(

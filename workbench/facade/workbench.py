@@ -26,7 +26,7 @@ from workbench.facade.handle import Rollout
 from workbench.facade.html import percent, table
 from workbench.facade.progress import Progress
 from workbench.models import resolve_model
-from workbench.rollout.manager import AgentLoopManager, RolloutRun, WorkerPort
+from workbench.rollout.manager import AgentLoopManager, RolloutRun, WorkerPort, try_making
 from workbench.rollout.rendering import Message, Renderer, make_renderer, task_messages
 from workbench.rollout.worker import AgentLoopWorker
 from workbench.types import PoolSnapshot, ReplicaState, SamplingParams, TokenOutput
@@ -103,7 +103,7 @@ class Workbench:
             model=model,
             replicas=replicas,
             name=name or f"pool-{os.getpid()}-{next(_numbers)}",
-            engine_args=dict(engine_args or {}),
+            engine_args={} if engine_args is None else engine_args,
             policy=policy,
             engine=engine,
             start_timeout_s=start_timeout_s,
@@ -155,7 +155,8 @@ class Workbench:
 
         Args:
             prompt: what the user says, or a list of messages.
-            session: turns with the same one go to the same replica.
+            session: turns with the same one go to the same replica. Nothing is remembered: a
+                conversation goes on by sending all of its messages.
             sampling: by the engine's names; 256 tokens at most unless ``max_tokens`` says more.
         """
         return self._call(self._generate(prompt, session, sampling))
@@ -231,10 +232,22 @@ class Workbench:
 
     async def _start_rollout(self, tasks: Tasks, **options: Any) -> RolloutRun:
         renderer = await self._render()
+        client = await self.manager.get_client()
+        self._workers = [await self._living(worker, client) for worker in self._workers]
         manager = AgentLoopManager(
             self._workers, concurrency=self._concurrency(), pad_id=renderer.pad_id
         )
-        return manager.start(tasks, **options)
+        setup, specs = manager.prepare(tasks, **options)
+        try_making(setup, client, renderer)
+        return manager.play(setup, specs)
+
+    async def _living(self, worker: WorkerPort, client: LLMServerClient) -> WorkerPort:
+        """The worker, or a new one in the place of one that died."""
+        if not isinstance(worker, RayWorker) or await worker.lives():
+            return worker
+        fresh = RayWorker(self.config.model)
+        await fresh.connect(client)
+        return fresh
 
     def _concurrency(self) -> int:
         """As many rollouts as the engines' batches hold, so that none waits inside an engine."""

@@ -10,10 +10,12 @@ import asyncio
 import inspect
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from workbench.client.generation import normalised
+from workbench.engines.vllm_args import check_sampling_params
 from workbench.errors import ConfigError
 from workbench.rollout.agents import agent_loop
 from workbench.rollout.batch import RolloutBatch, make_batch
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from workbench.client import LLMServerClient
     from workbench.rollout.loop import AgentLoopBase
+    from workbench.rollout.rendering import Renderer
     from workbench.rollout.rewards import Reward
     from workbench.types import SamplingParams
 
@@ -133,7 +137,7 @@ class RolloutRun:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for spec in self._specs:
             if spec.rollout_id not in self._ended:  # cancelled before its task's first step
-                self._ended[spec.rollout_id] = self._unplayed(spec, asyncio.CancelledError())
+                self._ended[spec.rollout_id] = self._unplayed(spec, None)
         self._wall_s = time.monotonic() - self._started_s
         return self.trajectories()
 
@@ -161,9 +165,9 @@ class RolloutRun:
         finally:
             self._load[number] -= 1
 
-    def _unplayed(self, spec: RolloutSpec, error: BaseException) -> Trajectory:
-        """The row of a rollout of which nothing came back."""
-        status, told, trace = outcome(error)
+    def _unplayed(self, spec: RolloutSpec, error: BaseException | None) -> Trajectory:
+        """The row of a rollout of which nothing came back; without an error it was cancelled."""
+        status, told, trace = outcome(error) if error else (RolloutStatus.CANCELLED, "", "")
         return Trajectory(
             spec.rollout_id, spec.group, spec.index, self.setup.agent, spec.task,
             segments=(), turns=(), tool_calls=(), messages=(),
@@ -189,7 +193,17 @@ class AgentLoopManager:
         self._concurrency = concurrency
         self._pad_id = pad_id
 
-    def start(
+    def start(self, tasks: Tasks, **options: Any) -> RolloutRun:
+        """Begin a batch; needs a running event loop. Options as in :meth:`prepare`."""
+        return self.play(*self.prepare(tasks, **options))
+
+    def play(self, setup: RolloutSetup, specs: Sequence[RolloutSpec]) -> RolloutRun:
+        """Begin a batch that was prepared."""
+        return RolloutRun(
+            setup, specs, self._workers, concurrency=self._concurrency, pad_id=self._pad_id
+        )
+
+    def prepare(
         self,
         tasks: Tasks,
         *,
@@ -199,8 +213,8 @@ class AgentLoopManager:
         reward: Reward | None = None,
         timeout_s: float | None = None,
         **loop_args: Any,
-    ) -> RolloutRun:
-        """Begin a batch; needs a running event loop.
+    ) -> tuple[RolloutSetup, list[RolloutSpec]]:
+        """Check a batch without playing it.
 
         Args:
             tasks: strings, mappings or a DataFrame.
@@ -218,15 +232,14 @@ class AgentLoopManager:
         """
         name, loop = agent_loop(agent)
         check_loop_args(name, loop, loop_args)
+        check_options(sampling_params, reward, timeout_s)
         specs = rollout_specs(tasks, loop, n)
         sampling = normalised(sampling_params or {})
-        setup = RolloutSetup(name, loop, loop_args, sampling, reward, timeout_s)
-        return RolloutRun(
-            setup, specs, self._workers, concurrency=self._concurrency, pad_id=self._pad_id
-        )
+        check_sampling_params(sampling)
+        return RolloutSetup(name, loop, loop_args, sampling, reward, timeout_s), specs
 
     async def generate_sequences(self, tasks: Tasks, **options: Any) -> RolloutBatch:
-        """Play a batch to its end; options as in :meth:`start`. Cancelling it stops the batch."""
+        """Play a batch to its end; options as in :meth:`prepare`. Cancelling it stops the batch."""
         run = self.start(tasks, **options)
         try:
             await run
@@ -251,3 +264,28 @@ def _known_args(loop: type[AgentLoopBase]) -> set[str]:
         if "__init__" in vars(cls) and cls is not object:
             found |= set(inspect.signature(vars(cls)["__init__"]).parameters)
     return found - {"self", "client", "renderer", "common", "kwargs", "args"}
+
+
+def check_options(sampling_params: Any, reward: Any, timeout_s: Any) -> None:
+    """Refuse options of a batch that would fail every one of its rollouts."""
+    if not isinstance(sampling_params or {}, Mapping):
+        raise ConfigError("sampling_params", f"{sampling_params!r}", allowed="a mapping")
+    if reward is not None and not callable(reward):
+        raise ConfigError("reward", f"{reward!r}", allowed="a function of a trajectory, or None")
+    if timeout_s is not None and not (isinstance(timeout_s, int | float) and timeout_s > 0):
+        raise ConfigError("timeout_s", f"{timeout_s!r}", allowed="seconds above 0, or None")
+
+
+def try_making(setup: RolloutSetup, client: LLMServerClient, renderer: Renderer) -> None:
+    """Make one loop as every rollout will, so that wrong settings are refused before any is played.
+
+    Raises:
+        ConfigError: it cannot be made with these settings.
+    """
+    try:
+        setup.loop(client=client, renderer=renderer, **setup.loop_args)
+    except ConfigError:
+        raise
+    except Exception as error:
+        problem = f"{setup.agent!r} cannot be made with these settings: {error}"
+        raise ConfigError("agent", problem) from error

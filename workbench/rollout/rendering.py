@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -319,28 +319,46 @@ def _pad_id(tokenizer: Any) -> int:
     return 0
 
 
+ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
 def task_messages(fields: Mapping[str, Any]) -> list[Message]:
     """The conversation that a task opens with: its ``messages``, or its ``prompt`` as the user's.
 
     Raises:
-        TaskError: it has neither, or ``messages`` are not messages.
+        TaskError: it has neither, or they are not what they should be.
     """
-    messages = fields.get("messages")
-    if messages is None:
-        prompt = fields.get("prompt")
-        if not isinstance(prompt, str):
+    if fields.get("messages") is not None:
+        messages = check_messages("messages", fields["messages"])
+        if not messages:
+            raise TaskError("messages", "is empty", allowed="at least one message")
+        return messages
+    if "prompt" not in fields:
+        raise TaskError(
+            "task",
+            f"has neither a prompt nor messages, but {sorted(map(str, fields))}",
+            allowed="prompt: a string, or messages: a list of {role, content}",
+        )
+    prompt = fields["prompt"]
+    if not isinstance(prompt, str):
+        raise TaskError("prompt", f"{prompt!r}", allowed="a string")
+    return [{"role": "user", "content": prompt}]
+
+
+def check_messages(field: str, messages: Any) -> list[Message]:
+    """Messages as a list.
+
+    Raises:
+        TaskError: they are none; names the first that is not.
+    """
+    if isinstance(messages, str | Mapping) or not isinstance(messages, Iterable):
+        raise TaskError(field, f"{messages!r}", allowed="a list of {role, content}")
+    checked = list(messages)
+    for position, message in enumerate(checked):
+        if not isinstance(message, Mapping) or message.get("role") not in ROLES:
             raise TaskError(
-                "task", f"has neither a prompt nor messages, but {sorted(fields)}",
-                allowed="prompt: a string, or messages: a list of {role, content}",
-            )  # fmt: skip
-        return [{"role": "user", "content": prompt}]
-    try:
-        listed = list(messages)
-    except TypeError:  # what a DataFrame has where there is none is a NaN
-        listed = []
-    if not listed:
-        raise TaskError("messages", f"{messages!r}", allowed="a list of {role, content}")
-    for message in listed:
-        if not isinstance(message, Mapping) or "role" not in message:
-            raise TaskError("messages", f"{message!r} is no message", allowed="{role, content}")
-    return listed
+                f"{field}[{position}]", f"{message!r}", allowed=f"a role among {', '.join(ROLES)}"
+            )
+        if message.get("content") is None and not message.get("tool_calls"):
+            raise TaskError(f"{field}[{position}]", f"{message!r}", allowed="one with content")
+    return checked

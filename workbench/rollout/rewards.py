@@ -41,7 +41,7 @@ async def score(reward: Reward, trajectory: Trajectory) -> tuple[float, dict[str
 
 def _number(value: Any) -> float:
     try:
-        number = float(value)
+        number = math.nan if isinstance(value, str) else float(value)
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):

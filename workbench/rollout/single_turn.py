@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from workbench.rollout.loop import AgentLoopBase, register
-from workbench.rollout.rendering import Message, task_messages
+from workbench.rollout.rendering import Message, check_messages, task_messages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ class SingleTurnAgentLoop(AgentLoopBase):
 
     def __init__(self, *, preamble: Sequence[Message] = (), **common: Any) -> None:
         super().__init__(**common)
-        self._preamble = list(preamble)
+        self._preamble = check_messages("preamble", preamble)
 
     @classmethod
     def check_task(cls, task: Mapping[str, Any]) -> None:

@@ -62,6 +62,7 @@ def rollout_specs(tasks: Tasks, loop: type[AgentLoopBase], n: int) -> list[Rollo
     checked = as_tasks(tasks)
     for position, task in enumerate(checked):
         try:
+            _check_names(task)
             loop.check_task(task)
         except TaskError as error:
             raise TaskError(
@@ -71,6 +72,12 @@ def rollout_specs(tasks: Tasks, loop: type[AgentLoopBase], n: int) -> list[Rollo
         RolloutSpec(f"task-{position}/{index}", f"task-{position}", index, task)
         for (position, task), index in itertools.product(enumerate(checked), range(n))
     ]
+
+
+def _check_names(task: Task) -> None:
+    for name in ("self", "sampling_params"):
+        if name in task:
+            raise TaskError(name, "is a name that the agent loop itself uses")
 
 
 def reasoning_tasks(dataset: str, *, size: int, seed: int = 0, **options: Any) -> list[Task]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError, DeadlineError
 from workbench.rollout.loop import AgentLoopBase, register
-from workbench.rollout.rendering import Message, ParsedCall, task_messages
+from workbench.rollout.rendering import Message, ParsedCall, check_messages, task_messages
 from workbench.rollout.tools import Tool, by_name, calculator
 from workbench.rollout.trajectory import ToolCall
 from workbench.types import FinishReason, SamplingParams
@@ -37,8 +37,9 @@ class ToolLimits:
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
-            if getattr(self, name) <= 0:
-                raise ConfigError(name, f"{getattr(self, name)!r}", allowed="above 0")
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or value <= 0:
+                raise ConfigError(name, f"{value!r}", allowed="a number above 0")
 
 
 @register("tool")
@@ -61,8 +62,10 @@ class ToolAgentLoop(AgentLoopBase):
         **common: Any,
     ) -> None:
         super().__init__(**common)
+        if not isinstance(limits, ToolLimits):
+            raise ConfigError("limits", f"{limits!r}", allowed="a ToolLimits")
         self._tools = by_name(tools)
-        self._preamble = list(preamble)
+        self._preamble = check_messages("preamble", preamble)
         self._limits = limits
 
     @classmethod
@@ -124,7 +127,10 @@ class ToolAgentLoop(AgentLoopBase):
                 )
             except DeadlineError as late:
                 problem = str(late)
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - the model reads it
+            except (Exception, SystemExit, asyncio.CancelledError) as error:
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    raise  # it is the rollout that is cancelled, not the tool
                 problem = f"{type(error).__name__}: {error}"
         return ToolCall(
             turn=self.trajectory.num_turns - 1,

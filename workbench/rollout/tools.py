@@ -12,6 +12,7 @@ import asyncio
 import inspect
 import json
 import operator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from workbench.aio import in_thread
 from workbench.errors import ConfigError, DeadlineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +34,16 @@ class Tool:
 
     def problem_with(self, arguments: Mapping[str, Any]) -> str:
         """Why these arguments cannot be passed; empty when they can."""
+        from jsonschema import Draft202012Validator
+
+        parameters = self.spec["function"]["parameters"]
         try:
             inspect.signature(self.function).bind(**arguments)
         except TypeError as error:
-            wanted = ", ".join(self.spec["function"]["parameters"].get("properties", {}))
+            wanted = ", ".join(parameters.get("properties", {}))
             return f"{self.name}: {error}; it takes {wanted or 'nothing'}"
+        for wrong in Draft202012Validator(parameters).iter_errors(arguments):
+            return f"{self.name}: {'.'.join(map(str, wrong.path))}: {wrong.message}"
         return ""
 
     async def call(self, arguments: Mapping[str, Any], timeout_s: float) -> str:
@@ -89,8 +95,12 @@ def by_name(tools: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
     Raises:
         ConfigError: two have the same name, or one cannot be a tool.
     """
+    if not isinstance(tools, Iterable):
+        raise ConfigError("tools", f"{tools!r}", allowed="a list of functions")
     named: dict[str, Tool] = {}
     for item in tools:
+        if not isinstance(item, Tool) and not callable(item):
+            raise ConfigError("tools", f"{item!r}", allowed="functions")
         made = item if isinstance(item, Tool) else tool(item)
         if made.name in named:
             raise ConfigError("tools", f"two tools are called {made.name!r}")

@@ -126,6 +126,14 @@ class Trajectory:
         found = [span.version for segment in self.segments for span in segment.version_spans]
         return (min(found), max(found)) if found else None
 
+    def __repr__(self) -> str:
+        reward = "no reward" if self.reward is None else f"reward {self.reward:.3g}"
+        why = f", {self.error}" if self.error else ""
+        return (
+            f"Trajectory({self.rollout_id!r}, {self.status}, {reward}, {self.num_turns} turns, "
+            f"{self.sampled_tokens} tokens sampled{why})"
+        )
+
     def check(self) -> None:
         """Assert every alignment that this module promises."""
         for segment in self.segments:

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from workbench.types import SamplingParams
 
 
+CONTAINED = (Exception, SystemExit, KeyboardInterrupt, asyncio.CancelledError)
+"""What a loop, a tool or a reward may raise without taking more than its own row along."""
+
+
 @dataclass(frozen=True, slots=True)
 class RolloutSetup:
     """What all rollouts of a batch share."""
@@ -56,14 +60,14 @@ class AgentLoopWorker:
             async with limit:
                 loop = setup.loop(client=self._client, renderer=self._renderer, **setup.loop_args)
                 await loop.run(setup.sampling_params, **spec.task)
-        except (Exception, SystemExit, asyncio.CancelledError) as caught:  # noqa: BLE001 - it is the row's
+        except CONTAINED as caught:
             error = caught
-            if limit.expired():
-                error = DeadlineError(f"the rollout took longer than {setup.timeout_s:g} s")
-                error.__cause__ = caught
         finally:
             if loop is not None:
                 self._client.end_session(loop.session_id)
+        wall_s = time.monotonic() - started
+        if limit.expired() or (setup.timeout_s and wall_s > setup.timeout_s and not error):
+            error = _late("rollout", setup, error)
         builder = loop.trajectory if loop is not None else TrajectoryBuilder()
         status, told, trace = outcome(error)
         played = builder.build(
@@ -76,7 +80,7 @@ class AgentLoopWorker:
             reward=None,
             error=told,
             traceback=trace,
-            wall_s=time.monotonic() - started,
+            wall_s=wall_s,
         )
         return await _rewarded(played, setup)
 
@@ -84,20 +88,29 @@ class AgentLoopWorker:
 async def _rewarded(played: Trajectory, setup: RolloutSetup) -> Trajectory:
     if setup.reward is None or played.status is not RolloutStatus.DONE:
         return played
+    limit = asyncio.timeout(setup.timeout_s)
     try:
-        async with asyncio.timeout(setup.timeout_s):
+        async with limit:
             total, parts = await score(setup.reward, played)
-    except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - the user's
+    except CONTAINED as caught:
+        error = _late("reward", setup, caught) if limit.expired() else caught
         status, told, trace = outcome(error)
         return replace(played, status=status, error=told, traceback=trace)
     return replace(played, reward=total, reward_parts=parts)
+
+
+def _late(what: str, setup: RolloutSetup, cause: BaseException | None) -> DeadlineError:
+    error = DeadlineError(f"the {what} took longer than {setup.timeout_s:g} s")
+    error.__cause__ = cause
+    return error
 
 
 def outcome(error: BaseException | None) -> tuple[RolloutStatus, str, str]:
     """How a rollout that ended with ``error`` is written down: status, error, traceback."""
     if error is None:
         return RolloutStatus.DONE, "", ""
-    if isinstance(error, asyncio.CancelledError):
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
         return RolloutStatus.CANCELLED, "", ""
     trace = "".join(traceback.format_exception(error))
     return RolloutStatus.FAILED, f"{type(error).__name__}: {error}", trace

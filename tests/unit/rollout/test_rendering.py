@@ -274,9 +274,11 @@ def test_messages_win_over_a_prompt():
     ("task", "field"),
     [
         ({}, "task"),
-        ({"prompt": 3}, "task"),
+        ({"prompt": 3}, "prompt"),
         ({"messages": "hi"}, "messages"),
-        ({"messages": [{"content": "no role"}]}, "messages"),
+        ({"messages": [{"content": "no role"}]}, "messages[0]"),
+        ({"messages": [{"role": "usr", "content": "x"}]}, "messages[0]"),
+        ({"messages": [{"role": "user"}]}, "messages[0]"),
         ({"messages": float("nan")}, "messages"),
         ({"messages": []}, "messages"),
     ],

@@ -185,3 +185,22 @@ def test_the_calculator_calculates(expression, value):
 def test_the_calculator_calculates_nothing_else(expression):
     with pytest.raises((ValueError, SyntaxError, ArithmeticError, MemoryError)):
         calculator(expression)
+
+
+def test_arguments_of_the_wrong_type_are_a_problem_before_the_tool_is_called():
+    def add(x: int) -> int:
+        """Add.
+
+        Args:
+            x: A number.
+        """
+        return x + 1
+
+    assert tool(add).problem_with({"x": 1}) == ""
+    assert tool(add).problem_with({"x": "one"}) == "add: x: 'one' is not of type 'integer'"
+
+
+@pytest.mark.parametrize("tools", [None, ["calculator"], 3])
+def test_what_are_no_tools_are_refused(tools):
+    with pytest.raises(ConfigError, match="tools"):
+        by_name(tools)
