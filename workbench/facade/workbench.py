@@ -140,7 +140,7 @@ class Workbench:
         self._workers += players
         shown = Progress(enabled=self._progress)
         self._manager = await LLMServerManager.create(self.config, on_progress=shown.replicas)
-        client = await self._manager.get_client()
+        client = self._own_client = await self._manager.get_client()
         if players:
             await asyncio.gather(*(player.connect(client) for player in players))
         else:
@@ -174,9 +174,7 @@ class Workbench:
         renderer = await self._render()
         asked = {"prompt": prompt} if isinstance(prompt, str) else {"messages": prompt}
         prompt_ids = renderer.prompt(task_messages(asked))
-        if self._own_client is None:
-            self._own_client = await self.manager.get_client()
-        output = await self._own_client.generate(
+        output = await self._client().generate(
             session or f"ask-{next(_numbers)}",
             prompt_ids=prompt_ids,
             sampling_params={"max_tokens": 256, **sampling},
@@ -232,7 +230,7 @@ class Workbench:
 
     async def _start_rollout(self, tasks: Tasks, **options: Any) -> RolloutRun:
         renderer = await self._render()
-        client = await self.manager.get_client()
+        client = self._client()
         self._workers = [await self._living(worker, client) for worker in self._workers]
         manager = AgentLoopManager(
             self._workers, concurrency=self._concurrency(), pad_id=renderer.pad_id
@@ -252,6 +250,11 @@ class Workbench:
     def _concurrency(self) -> int:
         """As many rollouts as the engines' batches hold, so that none waits inside an engine."""
         return self.limits.max_num_seqs * self.config.replicas
+
+    def _client(self) -> LLMServerClient:
+        """This object's own client, on its own loop."""
+        assert self._own_client is not None, "the constructor makes it"
+        return self._own_client
 
     async def _render(self) -> Renderer:
         if self._renderer is None:
