@@ -62,7 +62,7 @@ demo: setup  ## a small pool, real rollouts, one report
 check: setup  ## ruff, mypy, import contracts
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy workbench widgets
+	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
 test: check  ## check, then all tests and recipes

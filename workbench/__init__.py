@@ -10,9 +10,10 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from workbench.client import LLMServerClient
-    from workbench.cluster.balancer import GlobalRequestLoadBalancer
+    from workbench.balancer import GlobalRequestLoadBalancer
+    from workbench.client import FullyAsyncLLMServerClient, LLMServerClient
     from workbench.cluster.manager import LLMServerManager
+    from workbench.config import RoutingConfig
     from workbench.errors import WorkbenchError
     from workbench.facade import Reply, Rollout, Workbench
     from workbench.rollout.batch import RolloutBatch
@@ -34,12 +35,14 @@ _HOMES = {
     "AgentLoopManager": "workbench.rollout.manager",
     "AgentLoopWorker": "workbench.rollout.worker",
     "FinishReason": "workbench.types",
-    "GlobalRequestLoadBalancer": "workbench.cluster.balancer",
+    "FullyAsyncLLMServerClient": "workbench.client",
+    "GlobalRequestLoadBalancer": "workbench.balancer",
     "LLMServerClient": "workbench.client",
     "LLMServerManager": "workbench.cluster.manager",
     "Reply": "workbench.facade",
     "Rollout": "workbench.facade",
     "RolloutBatch": "workbench.rollout.batch",
+    "RoutingConfig": "workbench.config",
     "SingleTurnAgentLoop": "workbench.rollout.single_turn",
     "TokenOutput": "workbench.types",
     "ToolAgentLoop": "workbench.rollout.tool_loop",
@@ -60,12 +63,14 @@ __all__ = [
     "AgentLoopManager",
     "AgentLoopWorker",
     "FinishReason",
+    "FullyAsyncLLMServerClient",
     "GlobalRequestLoadBalancer",
     "LLMServerClient",
     "LLMServerManager",
     "Reply",
     "Rollout",
     "RolloutBatch",
+    "RoutingConfig",
     "SingleTurnAgentLoop",
     "TokenOutput",
     "ToolAgentLoop",

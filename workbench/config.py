@@ -4,21 +4,68 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from workbench.errors import ConfigError
 
-_TYPES: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("model", "name", "engine", "policy"), (str,)),
-    **dict.fromkeys(("session_idle_s", "start_timeout_s"), (int, float)),
-    "seed": (int,),
-    "engine_args": (Mapping,),
-}
 _NAME = re.compile(r"[\w.-]+")
+
+DEFAULT_POLICY = "sticky-least-loaded"
+
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(("model", "name", "engine"), str),
+    "seed": int,
+    "deterministic": bool,
+    "engine_args": Mapping,
+}
 
 ENGINES = ("vllm", "simulated")
 """Engines that a replica can host; the simulated one is for tests and overhead measurements."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingConfig:
+    """How turns find their replicas.
+
+    Raises:
+        ConfigError: names the field and what is allowed.
+    """
+
+    policy: Any = DEFAULT_POLICY
+    """A name, or an object or class with a method ``choose``."""
+    capacity: int | None = None
+    """Requests that a replica may have in flight; further ones wait, the lowest ``priority`` first
+    and then in order. With a limit every turn is asked for: nobody may start one on a pin alone."""
+    report_s: float = 0.05
+    """How far the balancer's view may be behind: clients report what they did this often."""
+    session_idle_s: float = 3600.0
+    """A session without a request in flight is forgotten after this long."""
+    owner_timeout_s: float = 10.0
+    """A client that was not heard of for this long has its leases taken back."""
+    no_replica_s: float = 30.0
+    """How long turns wait while no replica is ready; after it they are refused."""
+    max_failures: int = 3
+    """Failed requests in a row that take a replica out of rotation; its death does so at once."""
+    probe_s: float = 1.0
+    """Until a replica that is out is asked for its health; doubles up to 30 s."""
+    recovery_s: float = 1.0
+    """After a restart of the balancer: how long new sessions wait for clients to report pins."""
+    events: int = 10_000
+    """Events that are kept."""
+
+    def __post_init__(self) -> None:
+        for name in ("report_s", "session_idle_s", "owner_timeout_s", "no_replica_s", "probe_s"):
+            _check_seconds(self, name)
+        _check_seconds(self, "recovery_s", zero=True)
+        for name in ("max_failures", "events"):
+            _check_count(self, name)
+        if self.capacity is not None:
+            _check_count(self, "capacity", allowed="a whole number from 1, or None")
+        if not isinstance(self.policy, str) and not callable(getattr(self.policy, "choose", None)):
+            raise ConfigError(
+                "policy", f"{self.policy!r}", allowed="a name, or something with a method choose"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,28 +84,26 @@ class PoolConfig:
     engine: str = "vllm"
     engine_args: Mapping[str, Any] = field(default_factory=dict)
     """Passed to vLLM's ``AsyncEngineArgs`` untouched (or to ``SimulatedArgs``)."""
-    policy: str = "sticky-least-loaded"
-    session_idle_s: float = 3600.0
-    """A session without a request in flight is forgotten after this long."""
+    routing: RoutingConfig = field(default_factory=RoutingConfig)
+    deterministic: bool = False
+    """The same session ids get the same replicas and sampling seeds in every process. Routing is
+    ``stable-hash`` then."""
     start_timeout_s: float = 600.0
     """How long all replicas may take to start; a large model on a cold disk takes minutes."""
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, kinds in _TYPES.items():
+        for name, kind in _KINDS.items():
             value = getattr(self, name)
-            if not isinstance(value, kinds) or isinstance(value, bool):
-                allowed = " or ".join(kind.__name__ for kind in kinds)
-                raise ConfigError(name, f"{value!r} is a {type(value).__name__}", allowed=allowed)
+            if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+                problem = f"{value!r} is a {type(value).__name__}"
+                raise ConfigError(name, problem, allowed=kind.__name__)
         if self.engine not in ENGINES:
             raise ConfigError("engine", f"unknown engine {self.engine!r}", allowed=ENGINES)
-        if type(self.replicas) is not int or self.replicas < 1:
-            raise ConfigError("replicas", f"{self.replicas!r}", allowed="a whole number from 1")
+        _check_count(self, "replicas")
+        _check_seconds(self, "start_timeout_s")
         if not _NAME.fullmatch(self.name):
             raise ConfigError("name", f"{self.name!r}", allowed="letters, digits and _ . -")
-        for name in ("session_idle_s", "start_timeout_s"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(name, f"{getattr(self, name)!r}", allowed="seconds above 0")
         if "model" in self.engine_args:
             raise ConfigError(
                 "engine_args['model']", "is given by the pool", allowed="the pool's own model="
@@ -70,6 +115,17 @@ class PoolConfig:
                 allowed="1; replicas= gives more of them",
             )
         _ = self.devices_per_replica  # refuses sizes that are none
+        if self.deterministic and self.routing.policy not in ("stable-hash", DEFAULT_POLICY):
+            raise ConfigError(
+                "policy", "is not the same in every process", allowed="stable-hash, or the default"
+            )
+
+    @property
+    def routing_rules(self) -> RoutingConfig:
+        """The routing as it is in force."""
+        if self.deterministic:
+            return replace(self.routing, policy="stable-hash")
+        return self.routing
 
     @property
     def devices_per_replica(self) -> int:
@@ -84,3 +140,17 @@ class PoolConfig:
                 )
             size *= value
         return size
+
+
+def _check_seconds(config: Any, name: str, *, zero: bool = False) -> None:
+    value = getattr(config, name)
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not (0 <= value < float("inf")) or (value == 0 and not zero):
+        allowed = "seconds from 0" if zero else "seconds above 0"
+        raise ConfigError(name, f"{value!r}", allowed=allowed)
+
+
+def _check_count(config: Any, name: str, *, allowed: str = "a whole number from 1") -> None:
+    value = getattr(config, name)
+    if type(value) is not int or value < 1:
+        raise ConfigError(name, f"{value!r}", allowed=allowed)

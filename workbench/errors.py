@@ -9,6 +9,7 @@
     │   ├── NoRoomError            the cluster cannot hold the replicas
     │   ├── ReplicaStartError      a replica did not come up; carries its last log lines
     │   ├── NoReplicaError         nothing to route to
+    │   ├── BalancerLostError      the balancer cannot be reached just now; it comes back by itself
     │   └── PoolClosedError        the pool was closed
     ├── ReplicaError               one replica failed
     │   ├── ReplicaDiedError       … its process or its engine is gone
@@ -95,7 +96,18 @@ class ReplicaStartError(PoolError):
 
 
 class NoReplicaError(PoolError):
-    """No replica can take a request; says the state of each."""
+    """No replica can take a request; says the state of each.
+
+    ``replica_id`` names the one that the request waits for, where others would not do.
+    """
+
+    def __init__(self, problem: str, *, replica_id: str | None = None) -> None:
+        self.replica_id = replica_id
+        super().__init__(problem)
+
+
+class BalancerLostError(PoolError):
+    """The balancer cannot be reached just now. It comes back by itself; calls go on then."""
 
 
 class PoolClosedError(PoolError):

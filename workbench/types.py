@@ -48,9 +48,12 @@ class VersionSpan:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Lease:
-    """The right to run one request on one replica. Unpacks as ``(replica_id, handle)``."""
+    """The right to run one request on one replica. Unpacks as ``(replica_id, handle)``.
+
+    Not to be changed; it is not frozen because one is made for every turn.
+    """
 
     lease_id: int
     session_id: str
@@ -190,6 +193,61 @@ class EngineFigures:
         return self.cached_prompt_tokens / self.prompt_tokens if self.prompt_tokens else None
 
 
+class EventKind(StrEnum):
+    """What happened at the balancer."""
+
+    ACQUIRED = "acquired"
+    RELEASED = "released"
+    MOVED = "moved"
+    """A session changed its replica."""
+    EVICTED = "evicted"
+    """A session was forgotten: it was idle for too long."""
+    ENDED = "ended"
+    """A session was ended by its owner."""
+    RECLAIMED = "reclaimed"
+    """A lease came back because its owner was not heard of any more."""
+    DRAINED = "drained"
+    """A draining replica has nothing in flight any more."""
+    REPLICA_UP = "replica_up"
+    REPLICA_DOWN = "replica_down"
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingEvent:
+    """One entry of the balancer's event log."""
+
+    number: int
+    """1, 2, … since the balancer started; a gap means that older ones made room."""
+    time_s: float
+    """By the balancer's clock, which its snapshot carries too."""
+    kind: EventKind
+    session_id: str
+    replica_id: str
+    owner: str
+    count: int
+    """Turns that it stands for: a client reports what it began and ended by itself together."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """One session's pin and history."""
+
+    session_id: str
+    replica_id: str | None
+    """The replica that it is pinned to; None where it has to choose anew."""
+    in_flight: int
+    """Open leases."""
+    turns: int
+    prompt_tokens: int
+    """Of all its turns."""
+    sampled_tokens: int
+    cached_tokens: int
+    """Prompt tokens that replicas had in their caches."""
+    moves: int
+    idle_s: float
+    """Since it was last used; as coarse as the balancer's tick."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaLoad:
     """What the balancer has booked on one replica."""
@@ -204,6 +262,18 @@ class ReplicaLoad:
     """Sessions pinned here."""
     acquired: int
     """Leases given since the balancer started."""
+    in_flight_tokens: int = 0
+    """Prompt tokens of the requests in flight, counted at dispatch."""
+    capacity: int | None = None
+    """Requests that may be in flight together; None for no limit."""
+    share: float | None = None
+    """Of all leases given; None before the first."""
+    moved_here: int = 0
+    """Sessions that came from another replica."""
+    failures: int = 0
+    """Requests that failed on it."""
+    reason: str = ""
+    """Why it is out of rotation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,18 +286,31 @@ class RoutingSnapshot:
     sessions: int
     """Sessions known, pinned or not."""
     acquired: int
-    """Leases given."""
+    """Leases given, those that clients gave themselves on pins included."""
     sticky: int
     """Leases given on the replica that the session was pinned to."""
     first_touch: int
     """Leases given to a session without a pin."""
     moves: int
     """Pins that changed their replica."""
+    time_s: float = 0.0
+    """By the balancer's clock."""
+    waiting: int = 0
+    """Turns that wait for a replica."""
+    failures: int = 0
+    """Requests that failed on a replica."""
+    clients: int = 0
+    """Clients that were heard of lately."""
 
     @property
     def in_flight(self) -> int:
         """Requests leased out over all replicas."""
         return sum(replica.in_flight for replica in self.replicas)
+
+    @property
+    def in_flight_tokens(self) -> int:
+        """Their prompt tokens."""
+        return sum(replica.in_flight_tokens for replica in self.replicas)
 
     @property
     def sticky_rate(self) -> float | None:

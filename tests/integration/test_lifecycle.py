@@ -67,7 +67,7 @@ def script(text: str) -> list[str]:
         ({"engine_args": {"max_modle_len": 9}}, r"engine_args\['max_modle_len'\].*max_model_len"),
         ({"engine_args": {"model": "x"}}, r"engine_args\['model'\]: is given by the pool"),
         ({"engine": "abacus"}, r"engine: unknown engine 'abacus' \(allowed: vllm, simulated\)"),
-        ({"policy": "luck"}, r"policy: unknown policy 'luck' \(allowed: least-loaded"),
+        ({"policy": "luck"}, r"policy: unknown policy 'luck' \(allowed: kv-aware, least-loaded"),
         ({"workers": -1}, "workers: -1"),
     ],
 )

@@ -107,10 +107,15 @@ def test_the_rollouts_of_a_group_are_not_the_same_one_twice(bench: Workbench) ->
 
 
 def test_the_second_turn_finds_the_first_in_the_prefix_cache(tool_rollout: Rollout) -> None:
-    for trajectory in tool_rollout.trajectories():
-        for turn in trajectory.turns[1:]:
-            assert turn.replica_id == trajectory.turns[0].replica_id
-            assert (turn.num_cached_tokens or 0) > 300
+    """Unless its replica was so much busier that the session had to yield, which few are."""
+    later = [
+        (trajectory.turns[0], turn)
+        for trajectory in tool_rollout.trajectories()
+        for turn in trajectory.turns[1:]
+    ]
+    stayed = [turn for first, turn in later if turn.replica_id == first.replica_id]
+    assert len(stayed) >= 0.8 * len(later) > 0
+    assert all((turn.num_cached_tokens or 0) > 300 for turn in stayed)
 
 
 async def test_a_rollout_can_be_awaited(bench: Workbench) -> None:

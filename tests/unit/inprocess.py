@@ -1,27 +1,25 @@
-"""A pool in this process: real balancer, real hosts, engines that can be watched and broken.
-
-Only the transport is left out: :class:`InProcessBalancer` and :class:`InProcessReplica` are the
-client's two protocols over plain objects.
-"""
+"""A pool in this process: real balancer, real hosts, engines that can be watched and broken."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from workbench.client import LLMServerClient
-from workbench.cluster.balancer import GlobalRequestLoadBalancer
+from workbench.client import client as client_module
+from workbench.config import RoutingConfig
 from workbench.engines.base import EngineLimits
-from workbench.engines.host import EngineHost
 from workbench.engines.simulated import SimulatedArgs, SimulatedEngine
+from workbench.engines.virtual_clock import run_virtual
 from workbench.errors import ReplicaDiedError
+from workbench.local import LocalBalancer, LocalPool
 from workbench.types import (
     EngineFigures,
     FinishReason,
     GenerateRequest,
-    Lease,
     ReplicaState,
     TokenDelta,
 )
@@ -30,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
     from workbench.engines.base import Engine
+    from workbench.engines.host import EngineHost
+    from workbench.routing.messages import Reply, Report
 
 WAIT_S = 5.0
 """No wait of a test is longer."""
@@ -39,6 +39,29 @@ Step = SimulatedArgs(step_s=0.0, vocab_size=50, stop_token=-1)
 
 
 PROMPT = [1, 2, 3]
+
+
+VIRTUAL_S = 600.0
+"""No test on the virtual clock takes longer, by that clock."""
+
+
+def virtually(test):
+    """Run an async test on a clock that jumps instead of waiting."""
+
+    @functools.wraps(test)
+    def run(*args, **kwargs):
+        async def bounded():
+            async with asyncio.timeout(VIRTUAL_S):
+                await test(*args, **kwargs)
+
+        run_virtual(bounded())
+
+    return run
+
+
+def now() -> float:
+    """By the clock of the running loop."""
+    return asyncio.get_running_loop().time()
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -158,129 +181,152 @@ class ManualEngine:
         self.closed = True
 
 
-class InProcessReplica:
-    """:class:`workbench.client.ReplicaPort` over a host in this process."""
+class GatedBalancer(LocalBalancer):
+    """A balancer that answers when the test lets it."""
 
-    def __init__(self, host: EngineHost) -> None:
-        self._host = host
-        self._sent: set[asyncio.Task[None]] = set()
-
-    async def submit(self, channel_id: str, requests: Sequence[GenerateRequest]) -> Sequence:
-        return await self._host.submit(channel_id, requests)
-
-    async def collect(self, channel_id: str, delivered: int) -> tuple[int, list[TokenDelta]]:
-        return await self._host.collect(channel_id, delivered)
-
-    def abort(self, request_ids: Sequence[str]) -> None:
-        self._send(self._host.abort(request_ids))
-
-    def close_channel(self, channel_id: str) -> None:
-        self._send(self._host.close_channel(channel_id))
-
-    def _send(self, call) -> None:
-        task = asyncio.ensure_future(call)
-        self._sent.add(task)
-        task.add_done_callback(self._sent.discard)
-
-
-class InProcessBalancer:
-    """:class:`workbench.client.BalancerPort` over a balancer in this process."""
-
-    def __init__(self, books: GlobalRequestLoadBalancer) -> None:
-        self.books = books
+    def __init__(self, pool: LocalPool) -> None:
+        super().__init__(pool)
         self.open_gate = asyncio.Event()
-        """Cleared: acquiring takes until it is set."""
+        """Cleared: asking takes until it is set."""
         self.open_gate.set()
-        self.acquiring = 0
-        self.ended: list[str] = []
+        self.broken: Exception | None = None
+        """What every call raises."""
+        self.reports: list[Report] = []
+        self.watches = 0
 
-    async def acquire(self, session_id: str, owner: str) -> Lease:
-        self.acquiring += 1
-        try:
-            await self.open_gate.wait()
-            return self.books.acquire(session_id, owner)
-        finally:
-            self.acquiring -= 1
+    async def exchange(self, report: Report) -> Reply:
+        self.reports.append(report)
+        await self.open_gate.wait()
+        self._fail()
+        return await super().exchange(report)
 
-    async def replica(self, replica_id: str) -> InProcessReplica:
-        return self.books.handle(replica_id)
+    async def watch(self, owner: str, cursor: int) -> Reply:
+        self.watches += 1
+        self._fail()
+        reply = await super().watch(owner, cursor)
+        self._fail()
+        return reply
 
-    def release(self, lease: Lease) -> None:
-        self.books.release_server(lease)
+    def leave(self, owner: str) -> None:
+        if self.broken is None:
+            super().leave(owner)
 
-    def report_death(self, lease: Lease) -> None:
-        self.books.report_death(lease)
-
-    def end_session(self, session_id: str) -> None:
-        self.ended.append(session_id)
-        self.books.end_session(session_id)
-
-
-@dataclass
-class Pool:
-    """What a test can hold on to."""
-
-    balancer: InProcessBalancer
-    engines: list
-    hosts: list[EngineHost] = field(default_factory=list)
-    clients: list[LLMServerClient] = field(default_factory=list)
+    def _fail(self) -> None:
+        if self.broken is not None:
+            raise self.broken
 
     @property
-    def books(self) -> GlobalRequestLoadBalancer:
-        return self.balancer.books
+    def ended(self) -> list[str]:
+        return [session for report in self.reports for session in report.ended]
+
+    @property
+    def asked(self) -> int:
+        """Turns that were asked for."""
+        return sum(len(report.wants) for report in self.reports)
+
+
+class Pool(LocalPool):
+    """What a test can hold on to."""
+
+    def __init__(self, engines: Sequence[Engine], *, flush_s: float, **routing) -> None:
+        rules = RoutingConfig(**{"report_s": 0.001, "no_replica_s": 0.3, **routing})
+        super().__init__(engines, routing=rules, flush_s=flush_s)
+        self.engines = list(engines)
+        self.port = GatedBalancer(self)
+
+    def client(self, client_cls=None, **kwargs):
+        """With short pauses."""
+        return super().client(client_cls, **{"backoff_s": 0.001, **kwargs})
+
+    def client_by(self, port: LocalBalancer, **kwargs) -> LLMServerClient:
+        """A client with a way to the balancer of its own."""
+        client = self.client(**kwargs)
+        client._balancer = port
+        return client
+
+    @property
+    def hosts(self) -> list[EngineHost]:
+        return [replica.host for replica in self.replicas.values()]
 
     @property
     def in_flight(self) -> int:
-        return self.books.get_total_inflight()
-
-    def client(self) -> LLMServerClient:
-        client = LLMServerClient(self.balancer)
-        self.clients.append(client)
-        return client
+        return self.balancer.get_total_inflight()
 
     def pin(self, session_id: str, number: int) -> None:
         """Make ``replica-<number>`` the one that the session's next turn goes to."""
-        others = [f"replica-{i}" for i in range(len(self.hosts)) if i != number]
+        others = [r for r in self.replicas if r != f"replica-{number}"]
         for replica_id in others:
-            self.books.set_state(replica_id, ReplicaState.PAUSED)
-        self.books.release_server(self.books.acquire(session_id, "test"))
+            self.balancer.set_state(replica_id, ReplicaState.PAUSED)
+        self.balancer.release_server(self.balancer.acquire_server(session_id))
         for replica_id in others:
-            self.books.set_state(replica_id, ReplicaState.READY)
+            self.balancer.set_state(replica_id, ReplicaState.READY)
+
+    async def greeted(self, session: str = "warm") -> LLMServerClient:
+        """A client whose first exchange is over, and that has nothing to report."""
+        client = self.client()
+        await generate(client, session, max_tokens=1)
+        await until(lambda: not self.in_flight)
+        return client
+
+    def jump(self, seconds: float) -> None:
+        """Let time pass for the balancer, all at once."""
+        clock = self.balancer._clock
+        self.balancer._clock = lambda: clock() + seconds
+        self.balancer.tick()
 
     def check(self) -> None:
-        self.books._table.check()
+        self.balancer.check()
 
 
 @asynccontextmanager
-async def pool_of(engines: Sequence[Engine], *, flush_s: float = 0.001) -> AsyncIterator[Pool]:
+async def pool_of(
+    engines: Sequence[Engine], *, flush_s: float = 0.001, **routing
+) -> AsyncIterator[Pool]:
     """A pool of these engines. At its end all leases are back and the books are in order."""
-    hosts = [
-        EngineHost(f"replica-{i}", engine, flush_s=flush_s) for i, engine in enumerate(engines)
-    ]
-    for host in hosts:
-        await host.start()
-    books = GlobalRequestLoadBalancer({h.replica_id: InProcessReplica(h) for h in hosts})
-    pool = Pool(InProcessBalancer(books), list(engines), hosts)
-    try:
+    async with Pool(engines, flush_s=flush_s, **routing) as pool:
         yield pool
         await until(lambda: pool.in_flight == 0)
         pool.check()
-    finally:
-        for client in pool.clients:
-            await client.aclose()
-        for host in hosts:
-            await host.close()
 
 
-def simulated_pool(*args: SimulatedArgs, flush_s: float = 0.001):
+def simulated_pool(*args: SimulatedArgs, flush_s: float = 0.001, **routing):
     """One simulated replica per argument."""
     engines = [WatchedEngine(f"replica-{i}", a) for i, a in enumerate(args or (Step,))]
-    return pool_of(engines, flush_s=flush_s)
+    return pool_of(engines, flush_s=flush_s, **routing)
 
 
-def manual_pool(count: int = 1, *, flush_s: float = 0.001):
+def manual_pool(count: int = 1, *, flush_s: float = 0.001, **routing):
     """Replicas that say what they are told."""
-    return pool_of([ManualEngine(f"replica-{i}") for i in range(count)], flush_s=flush_s)
+    engines = [ManualEngine(f"replica-{i}") for i in range(count)]
+    return pool_of(engines, flush_s=flush_s, **routing)
+
+
+class _Hasty:
+    """:mod:`asyncio` for one module, without its pauses."""
+
+    def __init__(self) -> None:
+        self.pauses: list[float] = []
+
+    def __getattr__(self, name: str):
+        return getattr(asyncio, name)
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        await asyncio.sleep(0)
+
+
+def noted_pauses(monkeypatch) -> list[float]:
+    """The client's pauses between attempts from now on, which take no time."""
+    hasty = _Hasty()
+    monkeypatch.setattr(client_module, "asyncio", hasty)
+    return hasty.pauses
+
+
+async def begun(client: LLMServerClient, turns: int = 1) -> None:
+    """Return in the very step of the loop in which the client has this many leases."""
+    async with asyncio.timeout(WAIT_S):
+        while client._desk is None or client._desk.book.num_open < turns:
+            await asyncio.sleep(0)
 
 
 def generate(client, session="s", *, prompt=PROMPT, max_tokens=8, deadline_s=None, **sampling):
@@ -290,6 +336,24 @@ def generate(client, session="s", *, prompt=PROMPT, max_tokens=8, deadline_s=Non
         sampling_params={"max_tokens": max_tokens, **sampling},
         deadline_s=deadline_s,
     )
+
+
+async def opened(pool, client, session="s", *, engine=0, **options):
+    """A call that the manual engine has, and its request there."""
+    call = asyncio.ensure_future(generate(client, session, **options))
+    there = pool.engines[engine]
+
+    def requests():
+        return [r for r in there.asked if r.session_id == session and r.request_id in there.open]
+
+    await until(requests)
+    return call, requests()[-1]
+
+
+async def answered(pool, call, request, *ids, engine=0):
+    """The output of a call whose engine says these tokens, and that it is done."""
+    pool.engines[engine].say(request, *(ids or (5,)), finish=FinishReason.STOP)
+    return await call
 
 
 async def undisturbed(prompt=PROMPT, *, args=Step, **sampling):

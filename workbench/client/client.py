@@ -10,25 +10,26 @@ No Ray in here: the balancer and the replicas are protocols.
 from __future__ import annotations
 
 import asyncio
-import time
 import uuid
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Self
 
-from workbench.client.channel import Channel, ReplicaPort
+from workbench.client.channel import Channel
+from workbench.client.deadline import deadline
+from workbench.client.desk import BalancerPort, LeaseDesk
 from workbench.client.generation import Generation
 from workbench.errors import (
-    DeadlineError,
     NoProgressError,
     PoolClosedError,
     ReplicaDiedError,
     ReplicaError,
 )
+from workbench.routing.messages import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
-    from workbench.types import Lease, SamplingParams, TokenDelta, TokenOutput
+    from workbench.types import SamplingParams, TokenDelta, TokenOutput
 
 MAX_STALLED_ATTEMPTS = 4
 """Attempts in a row without a new token after which a call gives up."""
@@ -36,29 +37,8 @@ MAX_STALLED_ATTEMPTS = 4
 BACKOFF_S = 0.1
 """Pause after the first stalled attempt; doubles with each further one."""
 
-
-class BalancerPort(Protocol):
-    """What the client needs of the balancer."""
-
-    async def acquire(self, session_id: str, owner: str) -> Lease:
-        """Lease the session's next turn."""
-        ...
-
-    async def replica(self, replica_id: str) -> ReplicaPort:
-        """The way to a replica; :class:`ReplicaDiedError` if there is none any more."""
-        ...
-
-    def release(self, lease: Lease) -> None:
-        """Give a lease back; does not wait."""
-        ...
-
-    def report_death(self, lease: Lease) -> None:
-        """Tell that the replica of an open lease is gone; does not wait."""
-        ...
-
-    def end_session(self, session_id: str) -> None:
-        """Forget a session's pin; does not wait."""
-        ...
+MAX_BACKOFF_S = 5.0
+"""Longest pause between two attempts."""
 
 
 class LLMServerClient:
@@ -67,20 +47,32 @@ class LLMServerClient:
     A pickled client starts afresh on the other side, under an owner id of its own.
     """
 
-    def __init__(self, balancer: BalancerPort) -> None:
+    def __init__(
+        self,
+        balancer: BalancerPort,
+        *,
+        deterministic: bool = False,
+        max_stalled_attempts: int = MAX_STALLED_ATTEMPTS,
+        backoff_s: float = BACKOFF_S,
+    ) -> None:
         self._balancer = balancer
+        self._deterministic = deterministic
+        self._max_stalled_attempts = max_stalled_attempts
+        self._backoff_s = backoff_s
         self._reset()
 
     def _reset(self) -> None:
         self.owner = uuid.uuid4().hex
         self._channels: dict[str, Channel] = {}
+        self._desk: LeaseDesk | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"balancer": self._balancer}
+        of_one_loop = {"owner", "_channels", "_desk", "_loop"}
+        return {name: value for name, value in vars(self).items() if name not in of_one_loop}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._balancer = state["balancer"]
+        vars(self).update(state)
         self._reset()
 
     def __repr__(self) -> str:
@@ -102,17 +94,18 @@ class LLMServerClient:
             prompt_ids: token ids, at least one, all in the vocabulary.
             sampling_params: by the engine's names. ``max_tokens`` bounds the tokens of all
                 attempts together; without it the model's context does.
-            priority: lower goes first, where the engine's scheduling policy heeds it.
+            priority: lower goes first, where turns wait for a replica and where the engine's
+                scheduling policy heeds it.
             deadline_s: seconds from now after which the call is given up.
 
         Raises:
             RequestError: the engine refuses the request; names the field.
-            NoReplicaError: no replica is ready.
+            NoReplicaError: no replica was ready for too long; names the reason for each.
             NoProgressError: several attempts in a row brought nothing.
-            DeadlineError: the deadline passed.
+            DeadlineError: the deadline passed; says what kept the turn waiting, if it did.
         """
-        generation = Generation(request_id, prompt_ids, sampling_params, priority)
-        async with _deadline(deadline_s), aclosing(self._attempts(generation)) as deltas:
+        generation = self._generation(request_id, prompt_ids, sampling_params, priority)
+        async with deadline(deadline_s, generation), aclosing(self._attempts(generation)) as deltas:
             async for _ in deltas:
                 pass
         return generation.output()
@@ -129,14 +122,15 @@ class LLMServerClient:
 
         Leaving the loop early stops the generation in the engine.
         """
-        generation = Generation(request_id, prompt_ids, sampling_params, priority)
+        generation = self._generation(request_id, prompt_ids, sampling_params, priority)
         async with aclosing(self._attempts(generation)) as deltas:
             async for delta in deltas:
                 yield delta
 
     def end_session(self, request_id: str) -> None:
         """Say that no further turn of this session will come."""
-        self._balancer.end_session(request_id)
+        if self._desk is not None:
+            self._desk.end_session(request_id)
 
     async def aclose(self) -> None:
         """Stop listening to the replicas; calls in flight end with :class:`PoolClosedError`.
@@ -144,8 +138,12 @@ class LLMServerClient:
         Idempotent; the client can be used again.
         """
         channels, self._channels = self._channels, {}
+        desk, self._desk = self._desk, None
         for channel in channels.values():
             await channel.aclose(PoolClosedError("the client was closed during this call"))
+        if desk is not None:
+            await desk.aclose()
+            self.owner = uuid.uuid4().hex
 
     async def __aenter__(self) -> Self:
         return self
@@ -153,28 +151,71 @@ class LLMServerClient:
     async def __aexit__(self, *exc_info: object) -> None:
         await self.aclose()
 
+    def _generation(
+        self,
+        session_id: str,
+        prompt_ids: Sequence[int],
+        sampling_params: SamplingParams,
+        priority: int,
+    ) -> Generation:
+        return Generation(
+            session_id,
+            prompt_ids,
+            sampling_params,
+            priority,
+            deterministic=self._deterministic,
+            clock=asyncio.get_running_loop().time,
+        )
+
     async def _attempts(self, generation: Generation) -> AsyncGenerator[TokenDelta, None]:
         stalled = 0
         while not generation.finished:
             before = generation.num_tokens
             failure: ReplicaError | None = None
-            channel: Channel | None = None
-            async with self._lease(generation.session_id) as lease:
-                request = generation.begin_attempt(lease.replica_id)
-                try:
-                    channel = await self._channel(lease.replica_id)
-                    async with aclosing(channel.run(request)) as deltas:
-                        async for delta in deltas:
-                            generation.add(delta)
-                            yield delta
-                except ReplicaError as error:
-                    failure = error
-                    if isinstance(error, ReplicaDiedError):
-                        self._balancer.report_death(lease)
-                    await self._drop(lease.replica_id, channel, failure)
-            if failure is not None:
+            try:
+                async with aclosing(self._attempt(generation)) as deltas:
+                    async for delta in deltas:
+                        yield delta
+            except ReplicaError as error:
+                failure = error
+            if failure or self._goes_on(generation):
                 stalled = stalled + 1 if generation.num_tokens == before else 0
                 await self._back_off(stalled, failure)
+
+    def _goes_on(self, generation: Generation) -> bool:  # noqa: ARG002 - for subclasses
+        """Whether a generation that seems to be over is to be resumed."""
+        return False
+
+    async def _attempt(self, generation: Generation) -> AsyncGenerator[TokenDelta, None]:
+        """One try on one replica, under one lease."""
+        desk = self._own_desk()
+        context_ids = generation.context_ids
+        lease = desk.take(generation.session_id, len(context_ids))
+        if lease is None:
+            try:
+                lease = await desk.acquire(
+                    generation.session_id, context_ids, priority=generation.priority
+                )
+            except asyncio.CancelledError:
+                generation.waited_for = desk.book.waiting
+                raise
+        outcome, used = Outcome.OK, {}
+        channel: Channel | None = None
+        try:
+            request = generation.begin_attempt(lease.replica_id)
+            channel = await self._channel(lease.replica_id)
+            async with aclosing(channel.run(request)) as deltas:
+                async for delta in deltas:
+                    generation.add(delta)
+                    yield delta
+            used = generation.attempt_usage()
+        except ReplicaError as error:
+            died = isinstance(error, ReplicaDiedError)
+            outcome = Outcome.DIED if died else Outcome.FAILED
+            await self._drop(lease.replica_id, channel, error)
+            raise
+        finally:
+            desk.give_back(lease, outcome, **used)
 
     async def _drop(self, replica_id: str, channel: Channel | None, failure: ReplicaError) -> None:
         """End the channel to a replica, unless another call did; its calls go on elsewhere."""
@@ -182,63 +223,27 @@ class LLMServerClient:
             del self._channels[replica_id]
             await channel.aclose(failure)
 
-    async def _back_off(self, stalled: int, failure: ReplicaError) -> None:
-        if stalled >= MAX_STALLED_ATTEMPTS:
+    async def _back_off(self, stalled: int, failure: ReplicaError | None) -> None:
+        if stalled >= self._max_stalled_attempts:
             raise NoProgressError(f"{stalled} attempts in a row brought no token") from failure
         if stalled:
-            await asyncio.sleep(BACKOFF_S * 2 ** (stalled - 1))
+            await asyncio.sleep(min(MAX_BACKOFF_S, self._backoff_s * 2 ** (stalled - 1)))
 
-    @asynccontextmanager
-    async def _lease(self, session_id: str) -> AsyncIterator[Lease]:
-        acquiring = asyncio.ensure_future(self._balancer.acquire(session_id, self.owner))
-        try:
-            lease = await asyncio.shield(acquiring)
-        except asyncio.CancelledError:
-            # The balancer may grant it all the same: nobody else would give it back.
-            acquiring.add_done_callback(self._give_back)
-            raise
-        try:
-            yield lease
-        finally:
-            self._balancer.release(lease)
-
-    def _give_back(self, acquiring: asyncio.Future[Lease]) -> None:
-        if not acquiring.cancelled() and acquiring.exception() is None:
-            self._balancer.release(acquiring.result())
-
-    async def _channel(self, replica_id: str) -> Channel:
+    def _own_desk(self) -> LeaseDesk:
+        """The desk on the running loop; on another loop than the last one, this client is new."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             if any(channel.busy for channel in self._channels.values()):
                 raise RuntimeError("this client is in use on another event loop; make another one")
             self._channels.clear()
-            self._loop = loop
+            self._desk, self._loop = None, loop
+            self.owner = uuid.uuid4().hex
+        if self._desk is None:
+            self._desk = LeaseDesk(self._balancer, self.owner)
+        return self._desk
+
+    async def _channel(self, replica_id: str) -> Channel:
         if replica_id not in self._channels:
             port = await self._balancer.replica(replica_id)
             self._channels.setdefault(replica_id, Channel(port, self.owner))
         return self._channels[replica_id]
-
-
-def _deadline(deadline_s: float | None) -> AbstractAsyncContextManager[None]:
-    return nullcontext() if deadline_s is None else _DeadlineScope(deadline_s)
-
-
-class _DeadlineScope:
-    """:func:`asyncio.timeout` that raises this package's error."""
-
-    def __init__(self, deadline_s: float) -> None:
-        self._deadline_s = deadline_s
-        self._timeout = asyncio.timeout(deadline_s)
-        self._start_s = time.monotonic()
-
-    async def __aenter__(self) -> None:
-        await self._timeout.__aenter__()
-
-    async def __aexit__(self, *exc_info: Any) -> None:
-        try:
-            await self._timeout.__aexit__(*exc_info)
-        except TimeoutError as error:
-            spent = time.monotonic() - self._start_s
-            raise DeadlineError(
-                f"no end after {spent:.1f} s (deadline_s={self._deadline_s})"
-            ) from error

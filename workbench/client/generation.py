@@ -6,8 +6,10 @@ their number never exceeds the budget that the caller gave, however many attempt
 
 from __future__ import annotations
 
+import hashlib
 import time
 import uuid
+from array import array
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import RequestError
@@ -22,7 +24,10 @@ from workbench.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+MAX_PRIORITY = 2**31 - 1
+"""What engines take: 32 bits."""
 
 
 class Generation:
@@ -34,11 +39,17 @@ class Generation:
         prompt_ids: Sequence[int],
         sampling: SamplingParams,
         priority: int = 0,
+        *,
+        deterministic: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.session_id = session_id
+        self.priority = checked_priority(priority)
+        self.waited_for = ""
+        """Why no replica could take it when its caller gave up."""
         self._prompt_ids = list(prompt_ids)
         self._sampling = normalised(sampling)
-        self._priority = priority
+        self._deterministic = deterministic and self._sampling.get("seed") is None
         self._token_ids: list[int] = []
         self._log_probs: list[float] = []
         self._spans: list[VersionSpan] = []
@@ -46,10 +57,12 @@ class Generation:
         self._replica_id = ""
         self._attempts = 0
         self._attempt_start = 0
+        self._attempt_cached = 0
         self._first: TokenDelta | None = None
         self._preempted: int | None = None
         self._preempted_before = 0
-        self._started_s = time.monotonic()
+        self._clock = clock
+        self._started_s = clock()
 
     @property
     def num_tokens(self) -> int:
@@ -57,14 +70,39 @@ class Generation:
         return len(self._token_ids)
 
     @property
+    def context_ids(self) -> list[int]:
+        """The prompt and what was delivered: what the next attempt starts from."""
+        return self._prompt_ids + self._token_ids
+
+    @property
     def finished(self) -> bool:
         """Whether nothing is left to ask for."""
         return self._finish is not None
+
+    @property
+    def aborted(self) -> bool:
+        """Whether somebody else than the caller stopped it in the engine."""
+        return self._finish is FinishReason.ABORT
+
+    def resume(self) -> None:
+        """Go on after an abort, unless it came with the last token that was asked for."""
+        self._finish = FinishReason.LENGTH if self._used_up else None
+
+    def attempt_usage(self) -> dict[str, int]:
+        """Tokens of the attempt that has just ended, for the session's history."""
+        if not self._attempts:
+            return {}
+        return {
+            "sampled_tokens": self.num_tokens - self._attempt_start,
+            "cached_tokens": self._attempt_cached,
+            "context_tokens": len(self._prompt_ids) + self.num_tokens,
+        }
 
     def begin_attempt(self, replica_id: str) -> GenerateRequest:
         """The request that continues from the tokens delivered so far."""
         self._attempts += 1
         self._attempt_start = self.num_tokens
+        self._attempt_cached = 0
         self._preempted_before = self._preempted or 0
         self._replica_id = replica_id
         sampling = dict(self._sampling)
@@ -72,12 +110,11 @@ class Generation:
             sampling["max_tokens"] -= self.num_tokens
         if sampling.get("min_tokens"):
             sampling["min_tokens"] = max(0, sampling["min_tokens"] - self.num_tokens)
+        context_ids = self.context_ids
+        if self._deterministic:
+            sampling["seed"] = seed_of(self.session_id, context_ids)
         return GenerateRequest(
-            uuid.uuid4().hex,
-            self._prompt_ids + self._token_ids,
-            sampling,
-            self.session_id,
-            self._priority,
+            uuid.uuid4().hex, context_ids, sampling, self.session_id, self.priority
         )
 
     def add(self, delta: TokenDelta) -> None:
@@ -88,15 +125,21 @@ class Generation:
         if delta.token_ids:
             self._append_span(VersionSpan(delta.version, start, self.num_tokens))
         self._first = self._first or delta
+        if delta.num_cached_tokens is not None:
+            self._attempt_cached = delta.num_cached_tokens
         if delta.num_preempted is not None:
             self._preempted = self._preempted_before + delta.num_preempted
         if delta.version_spans:
             self._take_engine_spans(delta.version_spans)
         self._finish = delta.finish_reason
-        budget = self._sampling["max_tokens"]
-        if self._finish is None and budget is not None and self.num_tokens >= budget:
+        if self._finish is None and self._used_up:
             # All that was asked for is here, should the replica die before it says so.
             self._finish = FinishReason.LENGTH
+
+    @property
+    def _used_up(self) -> bool:
+        budget = self._sampling["max_tokens"]
+        return budget is not None and self.num_tokens >= budget
 
     def output(self) -> TokenOutput:
         """The result, once finished."""
@@ -114,7 +157,7 @@ class Generation:
             timing=GenerationTiming(
                 queue_s=first.queue_s if first else None,
                 first_token_s=first.first_token_s if first else None,
-                total_s=time.monotonic() - self._started_s,
+                total_s=self._clock() - self._started_s,
             ),
         )
 
@@ -147,3 +190,32 @@ def normalised(sampling: SamplingParams) -> dict[str, Any]:
             "sampling_params['max_tokens']", f"{budget!r}", allowed="a whole number from 1, or None"
         )
     return params
+
+
+def checked_priority(priority: int) -> int:
+    """The priority, if it is one.
+
+    Raises:
+        RequestError: it is none.
+    """
+    if type(priority) is not int or abs(priority) > MAX_PRIORITY:
+        raise RequestError(
+            "priority", f"{priority!r}", allowed=f"whole numbers within ±{MAX_PRIORITY}"
+        )
+    return priority
+
+
+def seed_of(session_id: str, context_ids: Sequence[int]) -> int:
+    """A sampling seed that is the same in every process: of the session and of what is known.
+
+    31 bits; an attempt that resumes has a longer context and thus a seed of its own.
+
+    Raises:
+        RequestError: what is known are no token ids.
+    """
+    digest = hashlib.blake2b(session_id.encode(), digest_size=4)
+    try:
+        digest.update(array("q", context_ids).tobytes())
+    except (TypeError, OverflowError) as error:
+        raise RequestError("prompt_ids", f"{error}", allowed="token ids") from None
+    return int.from_bytes(digest.digest(), "big") >> 1

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import ActorUnavailableError, RayError
 
-from workbench.cluster.balancer import GlobalRequestLoadBalancer
+from workbench.cluster.balancer import MAX_CALLS as BALANCER_CALLS
+from workbench.cluster.balancer import BalancerActor
 from workbench.cluster.replica import ReplicaActor, ReplicaSpec
 from workbench.errors import ReplicaStartError, WorkbenchError
 from workbench.types import (
@@ -38,6 +39,9 @@ FIGURES_S = 2.0
 CLOSE_S = 15.0
 """How long a replica may take to stop by itself before it is killed."""
 
+RESTORE_S = 0.05
+"""Pause between two attempts to reach a balancer that starts over."""
+
 LOG_LINES = 25
 """Log lines in the error of a replica that did not start."""
 
@@ -59,10 +63,11 @@ class PoolController:
         self._config = config
         self._placement = placement
         self._replicas: dict[str, _Replica] = {}
-        balancer: Any = ray.remote(GlobalRequestLoadBalancer)
-        self._balancer = balancer.options(num_cpus=0).remote(
-            policy=config.policy, seed=config.seed, session_idle_s=config.session_idle_s
-        )
+        balancer: Any = ray.remote(BalancerActor)
+        myself = ray.get_runtime_context().current_actor
+        self._balancer = balancer.options(
+            num_cpus=0, max_restarts=-1, max_concurrency=BALANCER_CALLS
+        ).remote(myself, config.routing_rules, config.seed)
 
     async def start(self) -> EngineLimits:
         """Start all replicas side by side.
@@ -76,6 +81,7 @@ class PoolController:
             self._replicas[replica_id] = _Replica(status)
         try:
             async with asyncio.timeout(self._config.start_timeout_s):
+                await self._balancer.start.remote()
                 limits = await asyncio.gather(*(self._start(r) for r in self._replicas.values()))
         except BaseException as error:  # noqa: BLE001 - raised again once all is stopped
             failure = await self._start_failure(error)
@@ -162,6 +168,16 @@ class PoolController:
     async def balancer(self) -> Any:
         """The balancer actor."""
         return self._balancer
+
+    async def restore_balancer(self) -> None:
+        """The balancer is starting over: tell it of the replicas as soon as it can be reached."""
+        while True:
+            try:
+                await self._balancer.restore.remote(await self.handles())
+            except ActorUnavailableError:
+                await asyncio.sleep(RESTORE_S)
+            else:
+                return
 
     async def statuses(self) -> list[ReplicaStatus]:
         """Each replica with its stage, while the pool starts and later."""

@@ -17,7 +17,7 @@ from workbench.client import LLMServerClient
 from workbench.cluster.connection import free_resources, has_gpus
 from workbench.cluster.controller import PoolController
 from workbench.cluster.placement import GIB, Placement, plan
-from workbench.cluster.ports import RayBalancer, our_errors
+from workbench.cluster.ports import RayBalancer, balancer_errors, our_errors
 from workbench.engines.simulated import SimulatedArgs
 from workbench.engines.vllm_args import check_engine_args
 from workbench.errors import PoolClosedError, PoolError
@@ -47,6 +47,7 @@ class LLMServerManager:
         self._controller = controller
         self.config = config
         self.limits = limits
+        self._balancer: Any = None
         self._closed = False
 
     @classmethod
@@ -80,12 +81,29 @@ class LLMServerManager:
     ) -> ClientT | LLMServerClient:
         """A token client; ``client_cls(balancer, **kwargs)`` for a class of one's own."""
         balancer = RayBalancer(await self._ask("balancer"))
+        if self.config.deterministic:
+            kwargs.setdefault("deterministic", True)
         return (client_cls or LLMServerClient)(balancer, **kwargs)
 
     async def get_replicas(self) -> dict[str, Any]:
         """Replica id → actor handle, of those that are ready."""
         replicas: dict[str, Any] = await self._ask("handles")
         return replicas
+
+    async def get_balancer(self) -> Any:
+        """The balancer actor: :class:`GlobalRequestLoadBalancer` by ``.remote`` calls."""
+        return await self._ask("balancer")
+
+    async def ask_balancer(self, method: str, *args: Any) -> Any:
+        """Call a method of the balancer.
+
+        Raises:
+            BalancerLostError: it cannot be reached just now.
+        """
+        if self._balancer is None:
+            self._balancer = await self.get_balancer()
+        with balancer_errors():
+            return await getattr(self._balancer, method).remote(*args)
 
     async def statuses(self) -> list[ReplicaStatus]:
         """Each replica's state."""
@@ -123,7 +141,7 @@ def check_config(config: PoolConfig) -> None:
     Raises:
         ConfigError: names the field and what is allowed.
     """
-    make_policy(config.policy, random.Random())
+    make_policy(config.routing_rules.policy, random.Random())
     if config.engine == "simulated":
         fields = SimulatedArgs.__dataclass_fields__
         check_engine_args(config.engine_args, fields, "SimulatedArgs")

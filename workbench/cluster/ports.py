@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
 
 from workbench.errors import (
+    BalancerLostError,
     PoolClosedError,
     ReplicaDiedError,
     ReplicaLostError,
@@ -18,7 +19,8 @@ from workbench.errors import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from workbench.types import GenerateRequest, Lease, TokenDelta
+    from workbench.routing.messages import Reply, Report
+    from workbench.types import GenerateRequest, TokenDelta
 
 
 @contextmanager
@@ -92,29 +94,34 @@ class RayBalancer:
     def __reduce__(self) -> tuple[Any, ...]:
         return functools.partial(RayBalancer, self._handle), ()
 
-    async def acquire(self, session_id: str, owner: str) -> Lease:
+    async def exchange(self, report: Report) -> Reply:
         """One round trip."""
-        with our_errors(PoolClosedError("the pool's balancer is gone: the pool was closed")):
-            lease: Lease = await self._handle.acquire.remote(session_id, owner)
-        return lease
+        with balancer_errors():
+            reply: Reply = await self._handle.exchange.remote(report)
+        return reply
+
+    async def watch(self, owner: str, cursor: int) -> Reply:
+        """The long poll."""
+        with balancer_errors():
+            reply: Reply = await self._handle.watch.remote(owner, cursor)
+        return reply
 
     async def replica(self, replica_id: str) -> RayReplica:
         """A round trip at first, from memory afterwards."""
         if replica_id not in self._replicas:
-            with our_errors(PoolClosedError("the pool's balancer is gone: the pool was closed")):
+            with balancer_errors():
                 handle = await self._handle.handle.remote(replica_id)
             self._replicas[replica_id] = RayReplica(replica_id, handle)
         return self._replicas[replica_id]
 
-    def release(self, lease: Lease) -> None:
+    def leave(self, owner: str) -> None:
         """Sent and not waited for."""
-        self._handle.release_server.remote(lease)
+        self._handle.release_owner.remote(owner)
 
-    def report_death(self, lease: Lease) -> None:
-        """Sent and not waited for."""
-        self._replicas.pop(lease.replica_id, None)
-        self._handle.report_death.remote(lease)
 
-    def end_session(self, session_id: str) -> None:
-        """Sent and not waited for."""
-        self._handle.end_session.remote(session_id)
+def balancer_errors() -> AbstractContextManager[None]:
+    """Around calls of the balancer, which restarts when it dies."""
+    return our_errors(
+        PoolClosedError("the pool's balancer is gone: the pool was closed"),
+        BalancerLostError("the pool's balancer cannot be reached just now"),
+    )

@@ -112,6 +112,10 @@ class ReplicaActor:
         """What the engine reports of itself."""
         return self._serving().figures()
 
+    async def probe(self) -> EngineFigures:
+        """See :meth:`EngineHost.probe`."""
+        return self._serving().probe()
+
     async def log_tail(self, lines: int) -> str:
         """The last lines of its log."""
         return tail(self._log, lines)

@@ -137,6 +137,16 @@ class EngineHost:
         """What the engine reports of itself."""
         return self._engine.figures()
 
+    def probe(self) -> EngineFigures:
+        """The figures, as a proof of health.
+
+        Raises:
+            ReplicaDiedError: the engine is gone.
+        """
+        if self._death:
+            raise self._death
+        return self.figures()
+
     async def close(self) -> None:
         """Stop the engine; requests in flight end with :class:`ReplicaDiedError`."""
         self._fail_all(ReplicaDiedError(self.replica_id, "it was closed"))

@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import os
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from workbench.aio import LoopThread, polite
@@ -20,11 +20,12 @@ from workbench.client import LLMServerClient
 from workbench.cluster.connection import Connection, connect
 from workbench.cluster.manager import LLMServerManager, check_config, check_room
 from workbench.cluster.workers import RayWorker
-from workbench.config import PoolConfig
+from workbench.config import PoolConfig, RoutingConfig
 from workbench.errors import ConfigError, NoRoomError, PoolClosedError
 from workbench.facade.handle import Rollout
 from workbench.facade.html import percent, table
 from workbench.facade.progress import Progress
+from workbench.facade.routing import Routing
 from workbench.models import resolve_model
 from workbench.rollout.manager import AgentLoopManager, RolloutRun, WorkerPort, try_making
 from workbench.rollout.rendering import Message, Renderer, make_renderer, task_messages
@@ -68,7 +69,9 @@ class Workbench:
         replicas: each gets GPUs of its own, or CPU cores where the cluster has no GPU.
         name: shown everywhere.
         engine_args: passed to vLLM's ``AsyncEngineArgs`` untouched.
-        policy: how sessions find their replica.
+        policy: how sessions find their replica: a name, an object or a class with ``choose``.
+        routing: everything else about routing (capacity, health, delays).
+        deterministic: the same session ids get the same replicas and seeds in every process.
         workers: processes that play agent loops; 0 plays them in this one.
         address: a Ray cluster; else ``RAY_ADDRESS``, else Ray is started here.
         engine: ``vllm``; ``simulated`` is for tests and overhead measurements.
@@ -89,7 +92,9 @@ class Workbench:
         *,
         name: str | None = None,
         engine_args: Mapping[str, Any] | None = None,
-        policy: str = "sticky-least-loaded",
+        policy: Any = None,
+        routing: RoutingConfig | None = None,
+        deterministic: bool = False,
         workers: int = 1,
         address: str | None = None,
         engine: str = "vllm",
@@ -104,7 +109,8 @@ class Workbench:
             replicas=replicas,
             name=name or f"pool-{os.getpid()}-{next(_numbers)}",
             engine_args={} if engine_args is None else engine_args,
-            policy=policy,
+            routing=_routing(routing, policy),
+            deterministic=deterministic,
             engine=engine,
             start_timeout_s=start_timeout_s,
             seed=seed,
@@ -282,6 +288,11 @@ class Workbench:
         """What the engines can take."""
         return self.manager.limits
 
+    @property
+    def routing(self) -> Routing:
+        """The balancer: sessions, events, moves and drains."""
+        return Routing(self.manager, self._call)
+
     def snapshot(self) -> PoolSnapshot:
         """The pool at this moment."""
         return self._call(self.manager.snapshot())
@@ -358,6 +369,11 @@ class Workbench:
             coro.close()
             raise PoolClosedError(f"the pool {self.config.name!r} was closed")
         return coro
+
+
+def _routing(routing: RoutingConfig | None, policy: Any) -> RoutingConfig:
+    rules = routing or RoutingConfig()
+    return rules if policy is None else replace(rules, policy=policy)
 
 
 @atexit.register

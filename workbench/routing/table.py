@@ -1,6 +1,6 @@
 """The routing table: replicas, sessions and leases, and the counts that follow from them.
 
-Invariants, asserted by :meth:`RoutingTable.check`:
+Invariants, asserted by :func:`workbench.routing.views.check`:
 
 * a lease is given back exactly once; a second release, one from an older epoch and one of a
   lease that never was change nothing;
@@ -14,47 +14,70 @@ Plain and synchronous: it owns no task, clock, client or actor.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+import random
 from typing import TYPE_CHECKING
 
+from workbench.config import RoutingConfig
 from workbench.errors import ConfigError, NoReplicaError
-from workbench.types import Lease, ReplicaLoad, ReplicaState, RoutingSnapshot
+from workbench.routing import health
+from workbench.routing.candidates import OpenReplicas
+from workbench.routing.entries import ReplicaEntry, SessionEntry
+from workbench.routing.journal import Journal
+from workbench.routing.messages import Outcome
+from workbench.routing.policies.base import Need, Turn
+from workbench.routing.sessions import Sessions
+from workbench.types import EventKind, Lease, ReplicaState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Collection
 
-    from workbench.routing.policies import Policy
+    from workbench.routing.messages import OpenTurn, Usage
+    from workbench.routing.policies.base import Policy, ReplicaView
+    from workbench.types import EngineFigures
 
+DOOR_IDS = 1 << 48
+"""Lease ids that the table gives start here; clients number their own from 1."""
 
-@dataclass(slots=True, eq=False)
-class _Replica:
-    replica_id: str
-    state: ReplicaState
-    in_flight: int = 0
-    peak_in_flight: int = 0
-    num_sessions: int = 0
-    acquired: int = 0
+NAMED_REPLICAS = 16
+"""Replicas whose situation an error tells."""
 
+ACQUIRED, RELEASED = EventKind.ACQUIRED, EventKind.RELEASED
 
-@dataclass(slots=True, eq=False)
-class _Session:
-    pin: _Replica | None
-    last_used_s: float
-    open_leases: int = 0
+Held = tuple[ReplicaEntry, SessionEntry, int, str]
+"""An open lease: replica, session, prompt tokens, session id."""
 
 
 class RoutingTable:
-    """Who is where. ``clock`` returns seconds and is only read to age idle sessions."""
+    """Who is where."""
 
-    def __init__(self, policy: Policy, *, clock: Callable[[], float], epoch: int = 0) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        rules: RoutingConfig | None = None,
+        epoch: int = 1,
+        now_s: float = 0.0,
+        rng: random.Random | None = None,
+    ) -> None:
         self.epoch = epoch
-        self._policy = policy
-        self._clock = clock
-        self._lease_ids = itertools.count(1)
-        self._replicas: dict[str, _Replica] = {}
-        self._sessions: dict[str, _Session] = {}
-        self._leases: dict[int, tuple[Lease, _Replica, _Session]] = {}
-        self._acquired = self._sticky = self._first_touch = self._moves = 0
+        self.rules = rules or RoutingConfig()
+        self.policy = policy
+        self.needs: frozenset[Need] = getattr(policy, "needs", frozenset())
+        self.journal = Journal(self.rules.events, now_s)
+        self.replicas: dict[str, ReplicaEntry] = {}
+        self.leases: dict[str, dict[int, Held]] = {}
+        """Owner → lease id → what it holds."""
+        self.candidates = OpenReplicas(
+            rng or random.Random(0), with_full=Need.FULL_REPLICAS in self.needs
+        )
+        self.candidates.watch(self.replicas)
+        self.sessions = Sessions(self.journal, self.candidates)
+        self.acquired = self.sticky = 0
+        self._local_turns = hasattr(policy, "margin") and self.rules.capacity is None
+        self._margin: int | None = getattr(policy, "margin", None)
+        self._lease_ids = itertools.count(DOOR_IDS)
+        self._log = self.journal.log
+        self._note, self._numbers = self.journal.written.append, self.journal.numbers
 
     # -- replicas ---------------------------------------------------------------------------
 
@@ -64,172 +87,313 @@ class RoutingTable:
         Raises:
             ConfigError: it is there already (re-adding would forget its counts).
         """
-        if replica_id in self._replicas:
+        if replica_id in self.replicas:
             raise ConfigError("replica_id", f"{replica_id!r} is in the table already")
-        self._replicas[replica_id] = _Replica(replica_id, state)
+        self.replicas[replica_id] = ReplicaEntry(
+            replica_id, state, self.rules.capacity, self.journal.revocations.last
+        )
+        self._settle(self.replicas[replica_id])
+        self._log(EventKind.REPLICA_UP, replica_id=replica_id)
+        self._ask_anew()
 
     def remove_replica(self, replica_id: str) -> None:
         """Forget a replica; its sessions choose anew, its open leases count for nothing."""
-        replica = self._replica(replica_id)
-        del self._replicas[replica_id]
-        for session in self._sessions.values():
-            if session.pin is replica:
-                session.pin = None
+        replica = self.replica(replica_id)
+        del self.replicas[replica_id]
+        replica.state = ReplicaState.STOPPED
+        self._settle(replica)
+        self.journal.void_replica(replica_id)
+        self._log(EventKind.REPLICA_DOWN, replica_id=replica_id)
 
     def set_state(self, replica_id: str, state: ReplicaState) -> None:
-        """Only ``READY`` replicas get new work; pins survive any other state."""
-        self._replica(replica_id).state = state
+        """Only ``READY`` replicas get new work; the sessions of others choose anew."""
+        replica = self.replica(replica_id)
+        if state is replica.state:
+            return
+        if state is ReplicaState.READY:
+            health.close(replica)
+        elif state is ReplicaState.UNHEALTHY:
+            health.take_out(replica, self.journal.now_s, self.rules)
+        self._change(replica, state)
 
-    @property
-    def replica_ids(self) -> list[str]:
-        """All replicas, in the order in which they were added."""
-        return list(self._replicas)
+    def set_engine(self, replica_id: str, figures: EngineFigures | None) -> None:
+        """What a replica's engine reports; for policies that need it."""
+        if replica := self.replicas.get(replica_id):
+            replica.engine = figures
+
+    def replica(self, replica_id: str) -> ReplicaEntry:
+        """One replica's books.
+
+        Raises:
+            ConfigError: it is not in the table; lists those that are.
+        """
+        if replica_id not in self.replicas:
+            raise ConfigError("replica_id", f"unknown {replica_id!r}", allowed=self.replicas)
+        return self.replicas[replica_id]
+
+    def _change(self, replica: ReplicaEntry, state: ReplicaState) -> None:
+        was_ready = replica.state is ReplicaState.READY
+        replica.state = state
+        self._settle(replica)
+        if was_ready:
+            self.journal.void_replica(replica.replica_id)
+            self._log(EventKind.REPLICA_DOWN, replica_id=replica.replica_id)
+        elif state is ReplicaState.READY:
+            self._log(EventKind.REPLICA_UP, replica_id=replica.replica_id)
+            self._ask_anew()
+        if state is ReplicaState.DRAINING and not replica.in_flight:
+            self._log(EventKind.DRAINED, replica_id=replica.replica_id)
+
+    def _settle(self, replica: ReplicaEntry) -> None:
+        """After whatever changed how much a replica may take."""
+        calm = replica.state is ReplicaState.READY and not replica.trial
+        margin = -1 if self._margin is None else self._margin
+        replica.stays_below = min(margin + 1, replica.limit) if calm else 0
+        self.candidates.refresh()
+
+    def _ask_anew(self) -> None:
+        """Where a session belongs may depend on which replicas there are, whatever their load."""
+        if self._local_turns and self._margin is None:
+            for replica_id in self.replicas:
+                self.journal.void_replica(replica_id)
+
+    # -- health -----------------------------------------------------------------------------
+
+    def fail(self, replica: ReplicaEntry, outcome: Outcome, reason: str = "") -> None:
+        """A request failed on a replica; too many in a row, or its death, take it out."""
+        why = reason or ("its engine died" if outcome is Outcome.DIED else "requests failed on it")
+        if health.fail(replica, outcome, why, self.rules):
+            health.take_out(replica, self.journal.now_s, self.rules)
+            self._change(replica, ReplicaState.UNHEALTHY)
+
+    def probes_due(self) -> list[str]:
+        """The unhealthy replicas that are to be asked for their health now."""
+        return [
+            r.replica_id
+            for r in self.replicas.values()
+            if r.state is ReplicaState.UNHEALTHY and r.retry_at_s <= self.journal.now_s
+        ]
+
+    def probed(self, replica_id: str, problem: str = "") -> None:
+        """An unhealthy replica answered; or did not, for the reason given."""
+        replica = self.replicas.get(replica_id)
+        if replica is None or replica.state is not ReplicaState.UNHEALTHY:
+            return
+        if problem:
+            replica.reason = problem
+            health.postpone_probe(replica, self.journal.now_s, self.rules)
+        else:
+            health.start_trial(replica)
+            self._change(replica, ReplicaState.READY)
 
     # -- leases -----------------------------------------------------------------------------
 
-    def acquire(self, session_id: str, owner: str) -> Lease:
+    def acquire(
+        self,
+        session_id: str,
+        owner: str = "",
+        *,
+        prompt_tokens: int = 0,
+        blocks: tuple[int, ...] = (),
+        lease_id: int | None = None,
+    ) -> Lease:
         """Lease the next turn of a session on the replica that the policy names.
 
         Raises:
-            NoReplicaError: no replica is ready; names each with its state.
+            NoReplicaError: no replica can take it now; names the reason for each.
+            ConfigError: the policy named a replica that was not offered.
         """
-        candidates = [r for r in self._replicas.values() if r.state is ReplicaState.READY]
-        if not candidates:
-            states = ", ".join(f"{r.replica_id} is {r.state}" for r in self._replicas.values())
-            raise NoReplicaError(f"no replica is ready: {states or 'the pool is empty'}")
-        session = self._session(session_id)
-        pinned = session.pin if session.pin and session.pin.state is ReplicaState.READY else None
-        chosen = self._replica(self._policy.choose(session_id, pinned, candidates).replica_id)
-        self._pin(session, chosen)
-        return self._lease(session_id, session, chosen, owner)
+        candidates = self.candidates
+        if not candidates.num_open:
+            raise self.no_replica()
+        session = self.sessions.entries.get(session_id)
+        if session is None:
+            session = self.sessions.entry(session_id)
+        chosen = session.pin
+        if chosen is None or chosen.in_flight >= chosen.stays_below:
+            chosen = self._choose(session_id, session, prompt_tokens, blocks)
+        if chosen is session.pin:
+            self.sticky += 1
+        else:
+            self.sessions.pin(session_id, session, chosen, is_shared=self._local_turns)
+        if lease_id is None:
+            lease_id = next(self._lease_ids)
+        session.turns += 1
+        session.turns_here += 1
+        session.prompt_tokens += prompt_tokens
+        self.acquired += 1
+        chosen.acquired += 1
+        self._hold(owner, lease_id, (chosen, session, prompt_tokens, session_id))
+        now_s = self.journal.now_s
+        self._note((next(self._numbers), now_s, ACQUIRED, session_id, chosen.replica_id, owner, 1))
+        return Lease(lease_id, session_id, chosen.replica_id, owner, self.epoch)
 
-    def release(self, lease: Lease) -> bool:
+    def _choose(
+        self, session_id: str, session: SessionEntry, prompt_tokens: int, blocks: tuple[int, ...]
+    ) -> ReplicaEntry:
+        pinned = session.pin
+        if pinned is not None and (pinned.state is not ReplicaState.READY or pinned.trial):
+            pinned = None
+        turn = Turn(
+            session_id,
+            prompt_tokens,
+            blocks,
+            session.context_tokens,
+            session.yields,
+            session.turns_here,
+        )
+        chosen = self._offered(self.policy.choose(turn, pinned, self.candidates))
+        if not chosen.open:
+            raise NoReplicaError(
+                f"{chosen.situation}, and the session belongs there", replica_id=chosen.replica_id
+            )
+        return chosen
+
+    def release(self, lease: Lease, outcome: Outcome = Outcome.OK) -> bool:
         """Give a lease back; whether it was still open (False changes nothing)."""
         if lease.epoch != self.epoch:
             return False
-        held = self._leases.pop(lease.lease_id, None)
+        return self.close(lease.owner, lease.lease_id, outcome)
+
+    def close(self, owner: str, lease_id: int, outcome: Outcome | None = Outcome.OK) -> bool:
+        """:meth:`release` by owner and id; outcome None says nothing of the replica's health."""
+        leases = self.leases.get(owner)
+        held = leases.pop(lease_id, None) if leases else None
         if held is None:
             return False
         # The replica and session that were leased: others may go by their names by now.
-        _, replica, session = held
-        replica.in_flight -= 1
-        session.open_leases -= 1
-        session.last_used_s = self._clock()
-        return True
-
-    def report_death(self, lease: Lease) -> bool:
-        """Take the replica of an open lease out of rotation; whether that changed anything.
-
-        A replica that has come in its place under the same id is not meant.
-        """
-        held = self._leases.get(lease.lease_id) if lease.epoch == self.epoch else None
-        if held is None or self._replicas.get(lease.replica_id) is not held[1]:
-            return False
-        held[1].state = ReplicaState.UNHEALTHY
-        return True
-
-    def release_owner(self, owner: str) -> int:
-        """Give back all that ``owner`` holds; how many leases that were."""
-        held = [lease for lease, _, _ in self._leases.values() if lease.owner == owner]
-        return sum(self.release(lease) for lease in held)
-
-    # -- sessions ---------------------------------------------------------------------------
-
-    def end_session(self, session_id: str) -> bool:
-        """Forget a session; whether it was known. Its open leases stay valid."""
-        session = self._sessions.pop(session_id, None)
-        if session is None:
-            return False
-        if session.pin:
-            session.pin.num_sessions -= 1
-        return True
-
-    def expire_sessions(self, idle_s: float) -> int:
-        """End the sessions without an open lease that were idle for ``idle_s``; how many."""
-        before = self._clock() - idle_s
-        idle = [
-            session_id
-            for session_id, session in self._sessions.items()
-            if not session.open_leases and session.last_used_s <= before
-        ]
-        return sum(self.end_session(session_id) for session_id in idle)
-
-    def pins(self) -> dict[str, str | None]:
-        """Session id → replica id, or None where the session has to choose anew."""
-        return {
-            session_id: session.pin.replica_id if session.pin else None
-            for session_id, session in self._sessions.items()
-        }
-
-    # -- views ------------------------------------------------------------------------------
-
-    def in_flight(self, replica_id: str) -> int:
-        """Open leases on a replica."""
-        return self._replica(replica_id).in_flight
-
-    def snapshot(self) -> RoutingSnapshot:
-        """The books at this moment."""
-        return RoutingSnapshot(
-            epoch=self.epoch,
-            policy=self._policy.name,
-            replicas=tuple(
-                ReplicaLoad(
-                    r.replica_id, r.state, r.in_flight, r.peak_in_flight, r.num_sessions, r.acquired
-                )
-                for r in self._replicas.values()
-            ),
-            sessions=len(self._sessions),
-            acquired=self._acquired,
-            sticky=self._sticky,
-            first_touch=self._first_touch,
-            moves=self._moves,
-        )
-
-    def check(self) -> None:
-        """Assert every invariant of this module's docstring."""
-        known = list(self._replicas.values())
-        for replica in known:
-            open_leases = sum(held is replica for _, held, _ in self._leases.values())
-            assert replica.in_flight == open_leases <= replica.peak_in_flight
-            assert replica.num_sessions == sum(s.pin is replica for s in self._sessions.values())
-        for session_id, session in self._sessions.items():
-            assert session.pin is None or any(session.pin is r for r in known), session_id
-            open_leases = sum(held is session for _, _, held in self._leases.values())
-            assert session.open_leases == open_leases, session_id
-        assert self._acquired == self._sticky + self._first_touch + self._moves
-
-    # -- inside -----------------------------------------------------------------------------
-
-    def _replica(self, replica_id: str) -> _Replica:
-        if replica_id not in self._replicas:
-            raise ConfigError("replica_id", f"unknown {replica_id!r}", allowed=self._replicas)
-        return self._replicas[replica_id]
-
-    def _session(self, session_id: str) -> _Session:
-        session = self._sessions.get(session_id)
-        if session is None:
-            session = self._sessions[session_id] = _Session(None, self._clock())
-        return session
-
-    def _pin(self, session: _Session, chosen: _Replica) -> None:
-        self._acquired += 1
-        if session.pin is chosen:
-            self._sticky += 1
-            return
-        if session.pin is None:
-            self._first_touch += 1
+        replica, session, prompt_tokens, session_id = held
+        if replica.in_flight == replica.limit and replica.state is ReplicaState.READY:
+            self.candidates.reopen(replica)
         else:
-            self._moves += 1
-            session.pin.num_sessions -= 1
-        chosen.num_sessions += 1
-        session.pin = chosen
+            self.candidates.touch(replica)
+        replica.in_flight -= 1
+        replica.in_flight_tokens -= prompt_tokens
+        session.open_leases -= 1
+        session.last_used_s = now_s = self.journal.now_s
+        self._note((next(self._numbers), now_s, RELEASED, session_id, replica.replica_id, owner, 1))
+        if outcome:
+            self.fail(replica, outcome)
+        elif (replica.failures or replica.trial) and outcome is not None:
+            self._succeed(replica)
+        if not replica.in_flight and replica.state is ReplicaState.DRAINING:
+            self._log(EventKind.DRAINED, replica_id=replica.replica_id)
+        return True
 
-    def _lease(self, session_id: str, session: _Session, replica: _Replica, owner: str) -> Lease:
-        lease = Lease(next(self._lease_ids), session_id, replica.replica_id, owner, self.epoch)
-        self._leases[lease.lease_id] = (lease, replica, session)
+    def release_owner(self, owner: str, keep: Collection[int] = ()) -> int:
+        """Give back all that ``owner`` holds but ``keep``; how many leases that were."""
+        leases = self.leases.get(owner, {})
+        held = [(lease_id, leases[lease_id]) for lease_id in leases if lease_id not in keep]
+        for lease_id, (replica, _, _, session_id) in held:
+            self._log(EventKind.RECLAIMED, session_id, replica.replica_id, owner)
+            self.close(owner, lease_id, None)
+        return len(held)
+
+    def drop_empty_owners(self) -> None:
+        """Forget owners that hold nothing."""
+        for owner in [owner for owner, leases in self.leases.items() if not leases]:
+            del self.leases[owner]
+
+    def begin(self, owner: str, turn: OpenTurn) -> bool:
+        """Book a lease that a client gave itself on a pin; whether its replica is known."""
+        replica = self.replicas.get(turn.replica_id)
+        if replica is None or turn.lease_id in self.leases.get(owner, {}):
+            return False
+        session = self.sessions.adopt(turn.session_id, replica)
+        self._hold(owner, turn.lease_id, (replica, session, turn.prompt_tokens, turn.session_id))
+        return True
+
+    def note(self, owner: str, usage: Usage) -> None:
+        """Add to a session's history what a client reports of it."""
+        replica = self.replicas.get(usage.replica_id)
+        if replica is None:
+            return
+        turns = usage.local_turns
+        session = self.sessions.adopt(usage.session_id, replica, is_pin=turns > 0)
+        if turns:
+            session.turns += turns
+            session.turns_here += turns
+            session.prompt_tokens += usage.prompt_tokens
+            self.acquired += turns
+            self.sticky += turns
+            replica.acquired += turns
+            self._log(EventKind.ACQUIRED, usage.session_id, usage.replica_id, owner, turns)
+        session.sampled_tokens += usage.sampled_tokens
+        session.cached_tokens += usage.cached_tokens
+        if usage.context_tokens:
+            session.context_tokens = usage.context_tokens
+        session.last_used_s = self.journal.now_s
+
+    def no_replica(self) -> NoReplicaError:
+        """Why nothing can be leased now, for each replica."""
+        told = [r.situation for r in itertools.islice(self.replicas.values(), NAMED_REPLICAS)]
+        if len(self.replicas) > NAMED_REPLICAS:
+            told.append(f"and {len(self.replicas) - NAMED_REPLICAS} more")
+        return NoReplicaError(f"no replica can take it: {', '.join(told) or 'the pool is empty'}")
+
+    def _offered(self, chosen: ReplicaView) -> ReplicaEntry:
+        name = getattr(chosen, "replica_id", None)
+        replica = self.replicas.get(name) if name else None
+        if replica is None or replica.state is not ReplicaState.READY:
+            raise ConfigError("policy", f"{self.policy!r} chose {name!r}, which was not offered")
+        return replica
+
+    def _hold(self, owner: str, lease_id: int, held: Held) -> None:
+        leases = self.leases.get(owner)
+        if leases is None:
+            leases = self.leases[owner] = {}
+        leases[lease_id] = held
+        replica, session, prompt_tokens, _ = held
         replica.in_flight += 1
-        replica.acquired += 1
-        replica.peak_in_flight = max(replica.peak_in_flight, replica.in_flight)
+        replica.in_flight_tokens += prompt_tokens
+        if replica.in_flight > replica.peak_in_flight:
+            replica.peak_in_flight = replica.in_flight
+        if replica.in_flight == replica.limit and replica.state is ReplicaState.READY:
+            self.candidates.shut(replica)
+        else:
+            self.candidates.touch(replica)
         session.open_leases += 1
-        session.last_used_s = self._clock()
-        return lease
+        session.last_used_s = self.journal.now_s
+
+    def _succeed(self, replica: ReplicaEntry) -> None:
+        if replica.state is ReplicaState.READY:  # else it ended well before its replica fell ill
+            on_trial = replica.trial
+            health.close(replica)
+            if on_trial:
+                self._settle(replica)
+
+    def move_session(self, session_id: str, replica_id: str) -> None:
+        """Pin a session to another replica, from its next turn on.
+
+        Raises:
+            ConfigError: unknown session, or a replica that is unknown or not ready.
+        """
+        if session_id not in self.sessions.entries:
+            raise ConfigError("session_id", f"unknown {session_id!r}")
+        replica = self.replica(replica_id)
+        if replica.state is not ReplicaState.READY:
+            ready = [r.replica_id for r in self.replicas.values() if r.state is ReplicaState.READY]
+            raise ConfigError("replica_id", replica.situation, allowed=ready)
+        self.sessions.order_move(session_id, replica)
+
+    # -- who may start turns alone ----------------------------------------------------------
+
+    def review(self, replica: ReplicaEntry) -> None:
+        """Whether turns of the sessions on a replica have to be asked for from now on."""
+        margin = self._margin
+        if margin is None or not self._local_turns or replica.state is not ReplicaState.READY:
+            return
+        if replica.in_flight <= margin:
+            replica.ask = False
+            return
+        gap = replica.in_flight - self.candidates.least_loaded().in_flight
+        if not replica.ask and gap > margin:
+            replica.ask = True
+            self.journal.void_replica(replica.replica_id)
+        elif replica.ask and 2 * gap <= margin:
+            replica.ask = False
+
+    def may_start_alone(self, replica: ReplicaEntry) -> bool:
+        """Whether a client may start further turns of a session pinned there without asking."""
+        ready = replica.state is ReplicaState.READY and not replica.trial
+        return self._local_turns and ready and not replica.ask

@@ -12,6 +12,7 @@ from tests.unit.inprocess import (
     WAIT_S,
     Step,
     assert_aligned,
+    begun,
     generate,
     manual_pool,
     simulated_pool,
@@ -21,13 +22,6 @@ from tests.unit.inprocess import (
 from workbench.client import LLMServerClient
 from workbench.errors import DeadlineError, PoolClosedError, RequestError
 from workbench.types import FinishReason, ReplicaState, VersionSpan
-
-
-async def granted(pool):
-    """Return in the very step of the loop in which the balancer has granted a lease."""
-    while not pool.in_flight:
-        await asyncio.sleep(0)
-
 
 # -- the ordinary way ------------------------------------------------------------------------
 
@@ -48,7 +42,7 @@ async def test_many_calls_at_once_keep_their_tokens_apart():
         outputs = await asyncio.gather(
             *(generate(client, f"s{i}", prompt=[i + 1], max_tokens=12) for i in range(40))
         )
-        loads = [load.acquired for load in pool.books.snapshot().replicas]
+        loads = [load.acquired for load in pool.balancer.snapshot().replicas]
     assert loads == [20, 20]
     alone = [await undisturbed([i + 1], max_tokens=12) for i in (0, 17, 39)]
     assert [outputs[i].token_ids for i in (0, 17, 39)] == [one.token_ids for one in alone]
@@ -59,12 +53,12 @@ async def test_the_turns_of_a_session_go_to_one_replica():
         client = pool.client()
         homes = {(await generate(client)).replica_id for _ in range(6)}
         assert len(homes) == 1
-        assert pool.books.snapshot().sticky == 5
+        await until(lambda: pool.balancer.snapshot().sticky == 5)
 
 
 async def test_requests_that_are_opened_together_travel_in_one_call():
     async with manual_pool() as pool:
-        link = pool.books.handle("replica-0")
+        link = pool.balancer.handle("replica-0")
         calls, submit = [], link.submit
 
         async def counted(channel_id, requests):
@@ -118,50 +112,66 @@ async def test_ending_a_session_forgets_its_pin():
         client = pool.client()
         await generate(client)
         client.end_session("s")
-        assert pool.books.pins() == {}
+        await until(lambda: pool.balancer.pins() == {})
 
 
 # -- cancelling ------------------------------------------------------------------------------
 
 
+async def asking(pool, **options):
+    """A call whose question the balancer has, and has not answered."""
+    client = await pool.greeted()
+    pool.port.open_gate.clear()
+    call = asyncio.ensure_future(generate(client, **options))
+    await until(lambda: pool.port.asked == 2)
+    return call
+
+
+async def cancel(call):
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+
 async def test_cancelling_while_acquiring_leaks_no_lease():
     async with simulated_pool() as pool:
-        pool.balancer.open_gate.clear()
-        call = asyncio.ensure_future(generate(pool.client()))
-        await until(lambda: pool.balancer.acquiring)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        pool.balancer.open_gate.set()  # the balancer grants it all the same
-        await until(lambda: pool.books.snapshot().acquired == 1)
+        await cancel(await asking(pool))
+        pool.port.open_gate.set()  # the balancer grants it all the same
+        await until(lambda: pool.balancer.snapshot().acquired == 2)
         await until(lambda: pool.in_flight == 0)
-        assert pool.engines[0].asked == []
+        assert len(pool.engines[0].asked) == 1
 
 
 async def test_cancelling_at_the_moment_of_the_grant_leaks_no_lease():
     async with simulated_pool() as pool:
-        pool.balancer.open_gate.clear()
-        call = asyncio.ensure_future(generate(pool.client()))
-        await until(lambda: pool.balancer.acquiring)
-        pool.balancer.open_gate.set()
-        await granted(pool)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
+        call = await asking(pool)
+        pool.port.open_gate.set()
+        while not pool.in_flight:
+            await asyncio.sleep(0)
+        await cancel(call)
         await until(lambda: pool.in_flight == 0)
 
 
-async def test_an_acquire_that_fails_after_the_cancel_is_nobodys_business():
+@pytest.mark.parametrize("steps", range(8))
+async def test_cancelling_some_steps_after_the_grant_leaks_no_lease(steps):
     async with simulated_pool() as pool:
-        pool.balancer.open_gate.clear()
-        call = asyncio.ensure_future(generate(pool.client()))
-        await until(lambda: pool.balancer.acquiring)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        pool.books.set_state("replica-0", ReplicaState.UNHEALTHY)
-        pool.balancer.open_gate.set()
-        await until(lambda: not pool.balancer.acquiring)
+        call = await asking(pool)
+        pool.port.open_gate.set()
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        await cancel(call)
+        await until(lambda: pool.balancer.snapshot().acquired == 2 and pool.in_flight == 0)
+        await until(lambda: pool.engines[0].figures().running == 0)
+
+
+async def test_a_turn_that_cannot_be_granted_leaves_the_line_when_its_caller_does():
+    async with simulated_pool() as pool:
+        call = await asking(pool)
+        await cancel(call)
+        pool.balancer.set_state("replica-0", ReplicaState.UNHEALTHY)
+        pool.port.open_gate.set()
+        await until(lambda: any(report.closed for report in pool.port.reports[-1:]))
+        await until(lambda: pool.balancer.snapshot().waiting == 0)
 
 
 async def test_cancelling_one_call_stops_it_in_the_engine_and_leaves_its_neighbours_alone():
@@ -207,10 +217,8 @@ async def test_a_call_that_is_cancelled_before_it_was_sent_never_reaches_the_eng
         client = pool.client()
         await generate(client)
         call = asyncio.ensure_future(generate(client))
-        await granted(pool)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
+        await begun(client)
+        await cancel(call)
         await until(lambda: pool.engines[0].figures().running == 0)
         assert len(pool.engines[0].asked) - 1 <= len(pool.engines[0].aborted)
 
@@ -232,7 +240,7 @@ async def test_closing_a_stream_stops_it_in_the_engine():
         stream = pool.client().stream("s", prompt_ids=PROMPT, sampling_params={"max_tokens": 4000})
         await anext(stream)
         await stream.aclose()
-        assert pool.in_flight == 0
+        await until(lambda: pool.in_flight == 0)
         (engine,) = pool.engines
         await until(lambda: engine.figures().running == 0)
         assert engine.aborted == [engine.asked[0].request_id]
@@ -243,17 +251,25 @@ async def test_a_deadline_ends_the_call_and_stops_it_in_the_engine():
         (engine,) = pool.engines
         with pytest.raises(DeadlineError, match=r"deadline_s=0.05"):
             await generate(pool.client(), deadline_s=0.05)
-        assert pool.in_flight == 0
+        await until(lambda: pool.in_flight == 0)
         await until(lambda: engine.aborted == [engine.asked[0].request_id])
 
 
 async def test_a_deadline_holds_while_acquiring_too():
     async with simulated_pool() as pool:
-        pool.balancer.open_gate.clear()
+        call = await asking(pool, deadline_s=0.02)
+        with pytest.raises(DeadlineError):
+            await call
+        pool.port.open_gate.set()
+        await until(lambda: pool.balancer.snapshot().acquired == 2)
+
+
+async def test_a_deadline_holds_before_the_balancer_has_answered_at_all():
+    async with simulated_pool() as pool:
+        pool.port.open_gate.clear()
         with pytest.raises(DeadlineError):
             await generate(pool.client(), deadline_s=0.02)
-        pool.balancer.open_gate.set()
-        await until(lambda: not pool.balancer.acquiring)
+        pool.port.open_gate.set()
 
 
 async def test_cancelling_a_call_with_a_deadline_is_no_deadline_error():
@@ -275,9 +291,9 @@ async def test_the_engines_refusal_reaches_the_caller_without_a_retry(prompt):
         with pytest.raises(RequestError) as refused:
             await generate(client, prompt=prompt)
         assert refused.value.field == "prompt_ids"
-        books = pool.books.snapshot()
-        assert (books.acquired, books.in_flight) == (1, 0)
-        assert pool.books.get_status()["active_servers"] == 2
+        await until(lambda: pool.in_flight == 0)
+        assert pool.balancer.snapshot().acquired == 1
+        assert pool.balancer.get_status()["active_servers"] == 2
         assert (await generate(client)).attempts == 1
 
 
@@ -347,7 +363,7 @@ def test_a_client_works_on_one_loop_after_another():
 
     async def once():
         async with simulated_pool() as pool:
-            client._balancer = pool.balancer
+            client._balancer = pool.port
             return (await generate(client)).token_ids
 
     assert asyncio.run(once()) == asyncio.run(once())

@@ -17,19 +17,15 @@ from tests.unit.inprocess import (
     assert_aligned,
     generate,
     manual_pool,
+    noted_pauses,
     pool_of,
     simulated_pool,
     undisturbed,
     until,
 )
 from workbench.client import client as client_module
-from workbench.errors import NoProgressError, NoReplicaError, ReplicaDiedError, ReplicaLostError
+from workbench.errors import NoProgressError, NoReplicaError, ReplicaLostError
 from workbench.types import FinishReason
-
-
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch):
-    monkeypatch.setattr(client_module, "BACKOFF_S", 0.001)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 7, 20])
@@ -39,7 +35,7 @@ async def test_a_replica_that_dies_costs_nothing_but_time(limit):
         pool.pin("s", 0)
         output = await generate(pool.client(), max_tokens=30)
         resumed = pool.engines[1].asked[0]
-        states = {load.replica_id: load.state.value for load in pool.books.snapshot().replicas}
+        states = {load.replica_id: load.state.value for load in pool.balancer.snapshot().replicas}
     assert (output.token_ids, output.log_probs) == (whole.token_ids, whole.log_probs)
     assert (output.replica_id, output.attempts) == ("replica-1", 2)
     assert output.finish_reason is FinishReason.LENGTH
@@ -93,7 +89,7 @@ async def test_all_calls_on_a_dying_replica_complete_elsewhere():
         outputs = await asyncio.gather(
             *(generate(client, f"s{i}", prompt=[i + 1], max_tokens=25) for i in range(12))
         )
-        assert pool.books.get_inflight_count("replica-0") == 0
+        assert pool.balancer.get_inflight_count("replica-0") == 0
     for i, output in enumerate(outputs):
         assert len(output.token_ids) == 25
         assert_aligned(output)
@@ -145,13 +141,13 @@ async def test_when_all_replicas_are_dead_the_call_ends_with_an_error_that_says_
         async with asyncio.timeout(WAIT_S):
             with pytest.raises(NoReplicaError, match=r"replica-0 is unhealthy.*replica-1 is"):
                 await generate(pool.client(), max_tokens=100)
-        assert pool.in_flight == 0
+        await until(lambda: pool.in_flight == 0)
 
 
 async def test_a_replica_that_cannot_be_reached_for_a_moment_stays_in_rotation(monkeypatch):
     whole = await undisturbed(max_tokens=8)
     async with simulated_pool(Step) as pool:
-        port = pool.books.handle("replica-0")
+        port = pool.balancer.handle("replica-0")
         collect = port.collect
         lost = [ReplicaLostError("replica-0 cannot be reached")]
 
@@ -162,31 +158,22 @@ async def test_a_replica_that_cannot_be_reached_for_a_moment_stays_in_rotation(m
 
         monkeypatch.setattr(port, "collect", collect_but_once)
         output = await generate(pool.client(), max_tokens=8)
-        (load,) = pool.books.snapshot().replicas
+        await until(lambda: pool.in_flight == 0)
+        (load,) = pool.balancer.snapshot().replicas
     assert output.token_ids == whole.token_ids
     assert output.attempts == 2
-    assert (load.state.value, load.in_flight) == ("ready", 0)
+    assert (load.state.value, load.failures) == ("ready", 1)
 
 
 async def test_attempts_that_bring_nothing_back_off_and_stop_at_a_cap(monkeypatch):
-    pauses = []
-    sleep = asyncio.sleep
-
-    async def noted(seconds):
-        if seconds >= 0.1:
-            pauses.append(seconds)
-        await sleep(0)
-
-    async with manual_pool() as pool:
-        pool.engines[0].refusals["s"] = ReplicaDiedError("replica-0", "over and over")
-        monkeypatch.setattr(pool.balancer, "report_death", lambda _: None)
-        monkeypatch.setattr(client_module, "BACKOFF_S", 0.1)
-        monkeypatch.setattr(client_module.asyncio, "sleep", noted)
+    pauses = noted_pauses(monkeypatch)
+    async with manual_pool(max_failures=1000) as pool:
+        pool.engines[0].refusals["s"] = ReplicaLostError("over and over")
         async with asyncio.timeout(WAIT_S):
             with pytest.raises(NoProgressError, match="4 attempts") as given_up:
-                await generate(pool.client())
-        assert pool.books.snapshot().acquired == client_module.MAX_STALLED_ATTEMPTS
-    assert isinstance(given_up.value.__cause__, ReplicaDiedError)
+                await generate(pool.client(backoff_s=0.1))
+        assert len(pool.engines[0].arriving) == client_module.MAX_STALLED_ATTEMPTS
+    assert isinstance(given_up.value.__cause__, ReplicaLostError)
     assert pauses == pytest.approx([0.1, 0.2, 0.4])
 
 
@@ -211,15 +198,15 @@ async def test_progress_starts_the_count_of_stalled_attempts_anew():
 async def test_a_replica_that_is_removed_after_the_lease_was_granted_costs_nothing():
     async with simulated_pool(Step, Step) as pool:
         pool.pin("s", 0)
-        acquire = pool.balancer.acquire
+        exchange = pool.port.exchange
 
-        async def then_removed(session_id, owner):
-            lease = await acquire(session_id, owner)
-            if "replica-0" in pool.books.get_all_servers():
-                pool.books.remove_servers(["replica-0"])
-            return lease
+        async def then_removed(report):
+            reply = await exchange(report)
+            if reply.grants and "replica-0" in pool.balancer.get_all_servers():
+                pool.balancer.remove_servers(["replica-0"])
+            return reply
 
-        pool.balancer.acquire = then_removed
+        pool.port.exchange = then_removed
         output = await generate(pool.client())
     assert (output.replica_id, output.attempts) == ("replica-1", 2)
 
@@ -233,8 +220,8 @@ async def test_a_replaced_replica_is_met_anew():
         await until(lambda: former.asked)
         former.say(former.asked[0], 5)
         await until(lambda: not former._news)
-        pool.books.remove_servers(["replica-0"])
-        pool.books.add_servers({"replica-0": spare.books.handle("replica-0")})
+        pool.balancer.remove_servers(["replica-0"])
+        pool.balancer.add_servers({"replica-0": spare.balancer.handle("replica-0")})
         former.die()
         await until(lambda: latter.asked)
         assert latter.asked[0].prompt_ids == [*PROMPT, 5]
@@ -247,4 +234,4 @@ async def test_no_task_is_left_behind_by_a_dead_replica():
     async with simulated_pool(replace(Step, die_after_tokens=5), Step) as pool:
         pool.pin("s", 0)
         await generate(pool.client(), max_tokens=20)
-    assert asyncio.all_tasks() <= before
+    await until(lambda: asyncio.all_tasks() <= before)

@@ -3,14 +3,43 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import hashlib
+import pickle
 from contextlib import asynccontextmanager
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.unit.inprocess import WAIT_S, until
-from workbench.engines.simulated import SimulatedArgs, SimulatedEngine
-from workbench.errors import ReplicaDiedError, RequestError
+from workbench.engines.simulated import Fault, FaultKind, SimulatedArgs, SimulatedEngine
+from workbench.engines.simulated.tokens import TokenSource
+from workbench.engines.virtual_clock import run_virtual
+from workbench.errors import ConfigError, ReplicaDiedError, RequestError
 from workbench.types import FinishReason, GenerateRequest
+
+WAIT_S = 5.0
+"""No wait of a test is longer."""
+
+
+async def until(condition):
+    async with asyncio.timeout(WAIT_S):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def in_virtual_time(test):
+    """Run an async test at once, with durations that are exact."""
+
+    @functools.wraps(test)
+    def run(*args, **kwargs):
+        run_virtual(test(*args, **kwargs))
+
+    return run
+
+
+def now():
+    return asyncio.get_running_loop().time()
 
 
 @asynccontextmanager
@@ -23,27 +52,56 @@ async def engine(**args):
         await made.close()
 
 
-def request(prompt=(1, 2, 3), request_id="r", **sampling):
-    return GenerateRequest(request_id, list(prompt), sampling, session_id="s")
+def request(prompt=(1, 2, 3), request_id="r", *, priority=0, **sampling):
+    return GenerateRequest(request_id, list(prompt), sampling, "s", priority)
 
 
 async def finish(made, *requests):
     """Every delta of these requests, by id, until the last of each."""
     for one in requests:
         await made.add(one)
-    deltas = {one.request_id: [] for one in requests}
-    async with asyncio.timeout(WAIT_S):
+    return await collect(made, *(one.request_id for one in requests))
+
+
+async def collect(made, *request_ids, wait_s=0.01):
+    """Every delta of these requests, by id, until the last of each."""
+    deltas = {request_id: [] for request_id in request_ids}
+    async with asyncio.timeout(10_000 if wait_s > 1 else WAIT_S):
         while not all(found and found[-1].is_last for found in deltas.values()):
-            await made.wait(0.01)
+            await made.wait(wait_s)
             for delta in made.drain():
                 deltas[delta.request_id].append(delta)
     return deltas
 
 
+def tokens_of(deltas):
+    return [token for delta in deltas for token in delta.token_ids]
+
+
 async def complete(made, *args, **sampling):
     one = request(*args, **sampling)
     deltas = (await finish(made, one))[one.request_id]
-    return [token for delta in deltas for token in delta.token_ids], deltas
+    return tokens_of(deltas), deltas
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(0, 999), min_size=1), st.integers(1, 30), st.integers(0, 9), st.integers()
+)
+def test_a_token_is_a_function_of_the_seeds_and_the_whole_context(prompt, count, seed, own_seed):
+    def source(context):
+        return TokenSource(
+            context, engine_seed=seed, request_seed=own_seed, vocab_size=1000, stop_token=-1
+        )
+
+    whole = source(prompt)
+    context = list(prompt)
+    for _ in range(count):
+        text = f"{seed}/{own_seed}/" + ",".join(map(str, context))
+        digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+        token = whole.next()
+        assert token == source(context).next() == int.from_bytes(digest, "big") % 1000
+        context.append(token)
 
 
 async def test_the_same_prompt_gets_the_same_tokens_from_two_engines():
@@ -183,3 +241,62 @@ async def test_closing_twice_is_closing_once():
     async with engine() as made:
         await made.add(request(max_tokens=4000))
         await made.close()
+
+
+async def test_a_request_that_is_in_the_engine_is_not_taken_twice():
+    async with engine() as made:
+        await made.add(request())
+        with pytest.raises(RequestError, match="request_id"):
+            await made.add(request())
+        assert made.figures().waiting == 1
+
+
+async def test_a_priority_that_cannot_be_compared_is_refused():
+    async with engine() as made:
+        with pytest.raises(RequestError, match="priority"):
+            await made.add(request(priority="high"))
+
+
+async def test_what_the_kv_cache_cannot_hold_is_refused_and_what_it_can_ends_with_length():
+    async with engine(block_tokens=4, kv_blocks=3, stop_token=-1) as made:
+        limits = await made.start()
+        assert (limits.max_model_len, limits.kv_cache_tokens) == (12, 12)
+        with pytest.raises(RequestError, match=r"12 tokens \(allowed: < 12 tokens\)"):
+            await made.add(request(range(12)))
+        tokens, deltas = await complete(made, range(11), max_tokens=50)
+    assert len(tokens) == 1
+    assert deltas[-1].finish_reason is FinishReason.LENGTH
+
+
+async def test_without_a_kv_limit_the_limits_say_so():
+    async with engine() as made:
+        limits = await made.start()
+    assert (limits.max_model_len, limits.kv_cache_tokens) == (4096, None)
+
+
+def test_arguments_are_plain_values():
+    from_json = SimulatedArgs(faults=({"kind": "slow", "after_tokens": 3, "factor": 2.0},))
+    assert from_json.faults == (Fault(FaultKind.SLOW, 3, 2.0),)
+    assert pickle.loads(pickle.dumps(from_json)) == from_json
+
+
+@pytest.mark.parametrize("name", ["block_tokens", "kv_blocks", "max_num_seqs"])
+def test_an_engine_without_room_is_refused(name):
+    with pytest.raises(ConfigError, match=name):
+        SimulatedArgs(**{name: 0})
+
+
+def test_an_unknown_fault_is_refused():
+    with pytest.raises(ValueError, match="melt"):
+        Fault("melt")
+
+
+async def test_a_step_loop_that_breaks_is_told_by_drain(monkeypatch):
+    async with engine() as made:
+        monkeypatch.setattr(made._scheduler, "schedule", lambda admit: 1 / 0)
+        await made.add(request())
+        await made.wait(WAIT_S)
+        with pytest.raises(ZeroDivisionError):
+            made.drain()
+        with pytest.raises(ReplicaDiedError, match="ZeroDivisionError"):
+            await made.add(request(request_id="late"))

@@ -161,7 +161,7 @@ async def test_cancelling_makes_cancelled_rows_of_what_has_not_ended():
         trajectories = await finish(run)
         assert sorted(t.status.value for t in trajectories) == ["cancelled", "cancelled", "done"]
         await until(lambda: not engine.open)
-        assert pool.in_flight == 0
+        await until(lambda: pool.in_flight == 0)
         assert len(run.batch()) == 3
 
 

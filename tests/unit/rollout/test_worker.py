@@ -167,7 +167,7 @@ async def test_a_rollout_that_takes_too_long_is_stopped_in_the_engine():
         trajectory = await worker.run(setup(timeout_s=0.05), spec())
         assert trajectory.status == "failed"
         await until(lambda: len(pool.engines[0].aborted) == 1)
-        assert pool.in_flight == 0
+        await until(lambda: pool.in_flight == 0)
 
 
 async def cancelled_at(event, worker, one):
@@ -215,8 +215,8 @@ async def test_a_rollout_ends_its_session_however_it_ends():
     async with working() as (worker, pool):
         await worker.run(setup(), spec())
         await worker.run(setup(Recited, after=fail), spec())
-        assert len(set(pool.balancer.ended)) == 2
-        assert pool.books.pins() == {}
+        await until(lambda: len(set(pool.port.ended)) == 2)
+        await until(lambda: pool.balancer.pins() == {})
 
 
 async def test_rollouts_of_one_worker_do_not_touch_each_other():

@@ -1,0 +1,301 @@
+"""The balancer: the routing table behind plain calls, one per pool.
+
+Every method is synchronous and short. It needs no Ray and no event loop: tests and a pool in this
+process use the plain object that it is, :mod:`workbench.cluster.balancer` makes an actor of it.
+
+Two ways in. *The door*: ``acquire_server`` and ``release_server``, one call per turn each, for
+anybody. *The exchange*: reports and replies in batches, for token clients, whose turns on pins that
+they hold need no call at all.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING, Any
+
+from workbench.config import RoutingConfig
+from workbench.errors import ConfigError, ReplicaDiedError
+from workbench.routing import views
+from workbench.routing.exchange import Exchange
+from workbench.routing.messages import Outcome, Reply
+from workbench.routing.policies import make_policy
+from workbench.routing.table import RoutingTable
+from workbench.types import Lease, ReplicaState, RoutingEvent, RoutingSnapshot, SessionInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from workbench.routing.messages import Report
+    from workbench.routing.ring import Page
+    from workbench.types import EngineFigures
+
+TICK_EVERY = 1000
+"""Leases through the door between two looks at the clock, where nobody else ticks."""
+
+
+class GlobalRequestLoadBalancer:
+    """Leases turns of sessions to replicas.
+
+    Args:
+        servers: replica id → handle.
+        policy: a name, an object or a class; in place of the one in ``rules``.
+        seed: of the policy's chances.
+        rules: everything else.
+        epoch: which life of the balancer this is.
+        recovering: it is not the first; clients are about to say what they hold.
+        clock: seconds, for idle sessions, silent owners and unhealthy replicas.
+
+    Raises:
+        ConfigError: unknown policy; lists the known.
+    """
+
+    def __init__(
+        self,
+        servers: Mapping[str, Any] | None = None,
+        *,
+        policy: Any = None,
+        seed: int = 0,
+        rules: RoutingConfig | None = None,
+        epoch: int = 1,
+        recovering: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.rules = rules or RoutingConfig()
+        self._clock = clock
+        rng = random.Random(seed)
+        chosen = make_policy(self.rules.policy if policy is None else policy, rng)
+        self._table = RoutingTable(chosen, rules=self.rules, epoch=epoch, now_s=clock(), rng=rng)
+        until_s = clock() + self.rules.recovery_s if recovering else 0.0
+        self._exchange = Exchange(self._table, recover_until_s=until_s)
+        self._waiting = self._exchange.line.waiting
+        self._handles: dict[str, Any] = {}
+        self._until_tick = TICK_EVERY
+        self.on_change: Callable[[], None] = _nothing
+        """Called when clients may have news."""
+        self.add_servers(servers or {})
+
+    # -- the door ---------------------------------------------------------------------------
+
+    def acquire_server(self, request_id: str, owner: str = "", *, prompt_tokens: int = 0) -> Lease:
+        """Lease the next turn of a session; the lease unpacks as replica id and handle.
+
+        Args:
+            request_id: the session.
+            owner: who gives it back. One that calls :meth:`heartbeat` has its leases taken back
+                when it falls silent.
+            prompt_tokens: of the turn.
+
+        Raises:
+            NoReplicaError: no replica can take it now; names the reason for each.
+            ConfigError: ``prompt_tokens`` is no count.
+        """
+        if type(prompt_tokens) is not int or prompt_tokens < 0:
+            raise ConfigError(
+                "prompt_tokens", f"{prompt_tokens!r}", allowed="a whole number from 0"
+            )
+        self._until_tick -= 1
+        if self._until_tick <= 0:
+            self._until_tick = TICK_EVERY
+            self.tick()
+        lease = self._table.acquire(request_id, owner, prompt_tokens=prompt_tokens)
+        lease.handle = self._handles[lease.replica_id]
+        return lease
+
+    def release_server(self, lease: Lease) -> bool:
+        """Give a lease back; False when it was not open any more, which changes nothing.
+
+        Raises:
+            ConfigError: it is no lease.
+        """
+        if not isinstance(lease, Lease):
+            raise ConfigError("lease", f"{lease!r}", allowed="what acquire_server returned")
+        if lease.epoch != self._table.epoch:
+            return False
+        open_still = self._table.close(lease.owner, lease.lease_id)
+        if self._waiting:
+            self._changed()
+        return open_still
+
+    def heartbeat(self, owner: str) -> None:
+        """A sign of life: an owner that gave one has to give one every ``owner_timeout_s``."""
+        self._exchange.hear(owner)
+
+    def release_owner(self, owner: str) -> int:
+        """Give back all that one owner holds; how many leases that were."""
+        released = self._exchange.leave(owner)
+        self._changed()
+        return released
+
+    def report_death(self, lease: Lease) -> bool:
+        """The replica of this open lease is gone: out of rotation at once."""
+        known = self._table.release(lease, Outcome.DIED)
+        self._changed()
+        return known
+
+    # -- the exchange -----------------------------------------------------------------------
+
+    def exchange(self, report: Report) -> Reply:
+        """Take a client's report; see :class:`~workbench.routing.exchange.Exchange`."""
+        reply = self._exchange.exchange(report)
+        self.on_change()
+        return reply
+
+    def news(self, owner: str, cursor: int) -> Reply | None:
+        """What a client was not told yet; None for nothing."""
+        return self._exchange.news(owner, cursor)
+
+    def nothing_new(self, cursor: int) -> Reply:
+        """The answer to a client that waited in vain."""
+        return Reply(
+            self._table.epoch, cursor, needs=self._table.needs, report_s=self.rules.report_s
+        )
+
+    def has_news(self, owner: str) -> bool:
+        """Whether there is something that a client was not told yet."""
+        return self._exchange.has_news(owner)
+
+    def tick(self) -> None:
+        """Let happen what is overdue."""
+        self._exchange.tick(self._clock())
+        self.on_change()
+
+    def _changed(self) -> None:
+        self._exchange.serve()
+        self.on_change()
+
+    # -- replicas ---------------------------------------------------------------------------
+
+    def add_servers(self, servers: Mapping[str, Any]) -> None:
+        """Take replicas into rotation.
+
+        Raises:
+            ConfigError: one of them is there already; none was added.
+        """
+        if present := [replica_id for replica_id in servers if replica_id in self._handles]:
+            raise ConfigError("replica_id", f"{present[0]!r} is in the table already")
+        for replica_id, handle in servers.items():
+            self._handles[replica_id] = handle
+            self._table.add_replica(replica_id)
+        self._exchange.restored()
+        self._changed()
+
+    def remove_servers(self, replica_ids: Iterable[str]) -> None:
+        """Take replicas out; their sessions choose anew.
+
+        Raises:
+            ConfigError: one of them is unknown; none was removed.
+        """
+        leaving = dict.fromkeys(replica_ids)
+        for replica_id in leaving:
+            self._table.replica(replica_id)
+        for replica_id in leaving:
+            self._table.remove_replica(replica_id)
+            del self._handles[replica_id]
+        self._changed()
+
+    def set_state(self, replica_id: str, state: ReplicaState) -> None:
+        """Only ready replicas get new work; a draining one finishes what it has."""
+        self._table.set_state(replica_id, state)
+        self._changed()
+
+    def handle(self, replica_id: str) -> Any:
+        """The handle of a replica.
+
+        Raises:
+            ReplicaDiedError: there is none of this name (any more).
+        """
+        if replica_id not in self._handles:
+            raise ReplicaDiedError(replica_id, "it is not in the pool any more")
+        return self._handles[replica_id]
+
+    def probes_due(self) -> list[str]:
+        """Unhealthy replicas that are to be asked for their health now."""
+        return self._table.probes_due()
+
+    def probed(self, replica_id: str, problem: str = "") -> None:
+        """An unhealthy replica answered, or did not for the reason given."""
+        self._table.probed(replica_id, problem)
+        self._changed()
+
+    def set_engine(self, replica_id: str, figures: EngineFigures | None) -> None:
+        """What a replica's engine reports, for policies that need it."""
+        self._table.set_engine(replica_id, figures)
+
+    @property
+    def needs_engine(self) -> bool:
+        """Whether the policy wants to know what the engines report."""
+        return "engine_figures" in self._table.needs
+
+    # -- sessions ---------------------------------------------------------------------------
+
+    def end_session(self, session_id: str) -> bool:
+        """Forget a session; whether it was known."""
+        known = self._table.sessions.end(session_id)
+        self._table.journal.void_session(session_id)
+        self.on_change()
+        return known
+
+    def move_session(self, session_id: str, replica_id: str) -> None:
+        """Pin a session to another replica, from its next turn on.
+
+        Raises:
+            ConfigError: unknown session; unknown or unready replica.
+        """
+        self._table.move_session(session_id, replica_id)
+        self.on_change()
+
+    def sessions(self, start: int = 0, limit: int = 1000) -> list[SessionInfo]:
+        """A page of sessions with their history, in the order in which they came."""
+        return list(self._table.sessions.infos(start, limit))
+
+    def session(self, session_id: str) -> SessionInfo | None:
+        """One session with its history; None when it is not known."""
+        entry = self._table.sessions.entries.get(session_id)
+        return self._table.sessions.info(session_id, entry) if entry else None
+
+    def pins(self) -> dict[str, str | None]:
+        """Session id → replica id."""
+        return self._table.sessions.pins()
+
+    # -- views ------------------------------------------------------------------------------
+
+    def snapshot(self) -> RoutingSnapshot:
+        """The books at this moment."""
+        return views.snapshot(
+            self._table, waiting=self._exchange.waiting, clients=len(self._exchange.clients)
+        )
+
+    def events(self, cursor: int = 0, limit: int | None = None) -> Page[RoutingEvent]:
+        """What happened after event number ``cursor``, oldest first."""
+        return self._table.journal.events(cursor, limit)
+
+    def check(self) -> None:
+        """Assert that the books are in order."""
+        views.check(self._table)
+
+    def get_all_servers(self) -> list[str]:
+        """Replica ids in the order in which they were added."""
+        return list(self._table.replicas)
+
+    def get_inflight_count(self, server_id: str) -> int:
+        """Open leases on one replica."""
+        return self._table.replica(server_id).in_flight
+
+    def get_total_inflight(self) -> int:
+        """Open leases on all."""
+        return sum(replica.in_flight for replica in self._table.replicas.values())
+
+    def get_status(self) -> dict[str, Any]:
+        """verl's summary of the same books."""
+        books = self.snapshot()
+        return {
+            "servers": {replica.replica_id: replica.in_flight for replica in books.replicas},
+            "total_inflight": books.in_flight,
+            "active_servers": sum(r.state is ReplicaState.READY for r in books.replicas),
+            "registered_handles": len(self._handles),
+        }
+
+
+def _nothing() -> None:
+    pass

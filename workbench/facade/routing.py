@@ -1,0 +1,114 @@
+"""The balancer from a cell: who is where, what happened, and what to change."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from workbench.errors import DeadlineError
+from workbench.types import ReplicaState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from workbench.cluster.manager import LLMServerManager
+    from workbench.types import RoutingSnapshot
+
+SESSION_COLUMNS = {
+    "session_id": "string", "replica_id": "string", "in_flight": "Int64", "turns": "Int64",
+    "prompt_tokens": "Int64", "sampled_tokens": "Int64", "cached_tokens": "Int64",
+    "moves": "Int64", "idle_s": "Float64",
+}  # fmt: skip
+EVENT_COLUMNS = {
+    "number": "Int64", "time_s": "Float64", "kind": "string", "session_id": "string",
+    "replica_id": "string", "owner": "string", "count": "Int64",
+}  # fmt: skip
+
+POLL_S = 0.05
+"""How often a draining replica is looked at."""
+
+
+class Routing:
+    """A pool's balancer, blocking. ``call`` runs a coroutine and returns its result."""
+
+    def __init__(self, manager: LLMServerManager, call: Callable[[Any], Any]) -> None:
+        self._manager = manager
+        self._call = call
+
+    def __repr__(self) -> str:
+        books = self.snapshot()
+        rate = "no turn yet" if books.sticky_rate is None else f"{books.sticky_rate:.0%} sticky"
+        return (
+            f"Routing({books.policy}, {books.sessions} sessions, {books.in_flight} in flight, "
+            f"{books.waiting} waiting, {rate}, {books.moves} moves)"
+        )
+
+    def snapshot(self) -> RoutingSnapshot:
+        """The books at this moment; behind by no more than ``report_s`` and a call."""
+        books: RoutingSnapshot = self._ask("snapshot")
+        return books
+
+    def sessions(self, start: int = 0, limit: int = 1000) -> pd.DataFrame:
+        """A page of the sessions with their history, in the order in which they came."""
+        rows = [asdict(info) for info in self._ask("sessions", start, limit)]
+        return _frame(rows, SESSION_COLUMNS)
+
+    def events(self, cursor: int = 0, limit: int | None = None) -> pd.DataFrame:
+        """What happened after event number ``cursor``, oldest first.
+
+        ``attrs["cursor"]`` is where the next read goes on; ``attrs["lost"]`` counts events in
+        between that had to make room.
+        """
+        page = self._ask("events", cursor, limit)
+        frame = _frame([asdict(event) for event in page.items], EVENT_COLUMNS)
+        frame.attrs.update(cursor=page.cursor, lost=page.lost)
+        return frame
+
+    def end(self, session_id: str) -> bool:
+        """Forget a session; whether it was known."""
+        return bool(self._ask("end_session", session_id))
+
+    def move(self, session_id: str, replica_id: str) -> None:
+        """Pin a session to another replica, from its next turn on.
+
+        Raises:
+            ConfigError: unknown session; unknown or unready replica.
+        """
+        self._ask("move_session", session_id, replica_id)
+
+    def drain(self, replica_id: str, *, timeout_s: float | None = None) -> None:
+        """Give a replica no new work; returns when what it has is done.
+
+        Its sessions go on elsewhere with their next turn. :meth:`readmit` takes it back.
+
+        Raises:
+            ConfigError: unknown replica.
+            DeadlineError: it still has work after ``timeout_s``; it goes on draining.
+        """
+        self._call(self._drain(replica_id, timeout_s))
+
+    def readmit(self, replica_id: str) -> None:
+        """Take a replica back into rotation."""
+        self._ask("set_state", replica_id, ReplicaState.READY)
+
+    async def _drain(self, replica_id: str, timeout_s: float | None) -> None:
+        balancer = self._manager.ask_balancer
+        await balancer("set_state", replica_id, ReplicaState.DRAINING)
+        late_s = None if timeout_s is None else time.monotonic() + timeout_s
+        # Clients may have begun turns that the balancer has yet to hear of.
+        await asyncio.sleep(self._manager.config.routing.report_s + POLL_S)
+        while left := await balancer("get_inflight_count", replica_id):
+            if late_s is not None and time.monotonic() >= late_s:
+                raise DeadlineError(f"{replica_id} still has {left} in flight after {timeout_s} s")
+            await asyncio.sleep(POLL_S)
+
+    def _ask(self, method: str, *args: Any) -> Any:
+        return self._call(self._manager.ask_balancer(method, *args))
+
+
+def _frame(rows: list[dict[str, Any]], columns: dict[str, str]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=list(columns)).astype(columns)

@@ -1,0 +1,252 @@
+"""A pool in this process, without Ray: real balancer, real hosts, simulated engines.
+
+For property tests, faults and what-if studies. On a :mod:`workbench.engines.virtual_clock` hours of
+a large pool take seconds; never a claim about serving speed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from workbench.balancer import BalancerHost, GlobalRequestLoadBalancer
+from workbench.client import LLMServerClient
+from workbench.engines.host import FLUSH_S, EngineHost
+from workbench.engines.simulated import SimulatedArgs, SimulatedEngine
+from workbench.errors import BalancerLostError, ConfigError, ReplicaDiedError
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Sequence
+
+    from workbench.config import RoutingConfig
+    from workbench.engines.base import Engine
+    from workbench.routing.messages import Reply, Report
+    from workbench.types import EngineFigures, GenerateRequest, TokenDelta
+
+ClientT = TypeVar("ClientT", bound=LLMServerClient)
+
+
+class LocalReplica:
+    """The client's way to a host in this process."""
+
+    def __init__(self, host: EngineHost) -> None:
+        self.host = host
+        self._killed = asyncio.Event()
+        self._sent: set[asyncio.Task[None]] = set()
+
+    def kill(self) -> None:
+        """From now on it answers nobody, as a process that was killed."""
+        self._killed.set()
+
+    async def submit(
+        self, channel_id: str, requests: Sequence[GenerateRequest]
+    ) -> Sequence[Exception | None]:
+        """See :meth:`EngineHost.submit`."""
+        answer: list[Exception | None]
+        answer = await self._unless_killed(self.host.submit(channel_id, requests))
+        return answer
+
+    async def collect(self, channel_id: str, delivered: int) -> tuple[int, list[TokenDelta]]:
+        """See :meth:`EngineHost.collect`."""
+        answer: tuple[int, list[TokenDelta]]
+        answer = await self._unless_killed(self.host.collect(channel_id, delivered))
+        return answer
+
+    async def probe(self) -> EngineFigures:
+        """See :meth:`EngineHost.probe`."""
+        if self._killed.is_set():
+            raise self._death()
+        return self.host.probe()
+
+    def abort(self, request_ids: Sequence[str]) -> None:
+        """Does not wait."""
+        self._send(self.host.abort(request_ids))
+
+    def close_channel(self, channel_id: str) -> None:
+        """Does not wait."""
+        self._send(self.host.close_channel(channel_id))
+
+    async def _unless_killed(self, call: Coroutine[Any, Any, Any]) -> Any:
+        answering = asyncio.ensure_future(call)
+        dying = asyncio.ensure_future(self._killed.wait())
+        try:
+            await asyncio.wait({answering, dying}, return_when=asyncio.FIRST_COMPLETED)
+            if self._killed.is_set():
+                raise self._death()
+            return answering.result()
+        finally:
+            answering.cancel()
+            dying.cancel()
+
+    def _death(self) -> ReplicaDiedError:
+        return ReplicaDiedError(self.host.replica_id, "it was killed")
+
+    def _send(self, call: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(call)
+        self._sent.add(task)
+        task.add_done_callback(self._sent.discard)
+
+
+class LocalBalancer:
+    """The client's way to the pool's balancer, whichever life of it that is."""
+
+    def __init__(self, pool: LocalPool) -> None:
+        self._pool = pool
+
+    async def exchange(self, report: Report) -> Reply:
+        """See :meth:`GlobalRequestLoadBalancer.exchange`."""
+        return self._pool.living_balancer().exchange(report)
+
+    async def watch(self, owner: str, cursor: int) -> Reply:
+        """See :meth:`BalancerHost.watch`."""
+        self._pool.living_balancer()
+        watching = asyncio.ensure_future(self._pool.balancer_host.watch(owner, cursor))
+        return await self._pool.unless_balancer_dies(watching)
+
+    async def replica(self, replica_id: str) -> LocalReplica:
+        """The way to a replica."""
+        replica: LocalReplica = self._pool.living_balancer().handle(replica_id)
+        return replica
+
+    def leave(self, owner: str) -> None:
+        """See :meth:`GlobalRequestLoadBalancer.release_owner`."""
+        if self._pool.balancer_lives:
+            self._pool.balancer.release_owner(owner)
+
+
+class LocalPool:
+    """Simulated replicas behind one balancer.
+
+    Args:
+        engines: the number of replicas, or one engine or :class:`SimulatedArgs` for each.
+        args: of the replicas that are given by number.
+        routing: how turns find their replicas.
+        seed: of the policy's chances.
+        flush_s: see :class:`EngineHost`.
+    """
+
+    def __init__(
+        self,
+        engines: int | Sequence[SimulatedArgs | Engine] = 1,
+        args: SimulatedArgs | None = None,
+        *,
+        routing: RoutingConfig | None = None,
+        seed: int = 0,
+        flush_s: float = FLUSH_S,
+    ) -> None:
+        if isinstance(engines, int):
+            if engines < 1:
+                raise ConfigError("engines", f"{engines}", allowed="a whole number from 1")
+            engines = [args or SimulatedArgs()] * engines
+        self._routing = routing
+        self._seed = seed
+        self._flush_s = flush_s
+        self._next = 0
+        self._epoch = 0
+        self._clients: list[LLMServerClient] = []
+        self._given = engines
+        self.replicas: dict[str, LocalReplica] = {}
+        self.port = LocalBalancer(self)
+
+    async def __aenter__(self) -> Self:
+        self._balancer_died: asyncio.Event = asyncio.Event()
+        for engine in self._given:
+            await self._make(engine)
+        self._start_balancer(recovering=False)
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the clients it gave, the balancer and the replicas."""
+        for client in self._clients:
+            await client.aclose()
+        await self.balancer_host.close()
+        for replica in self.replicas.values():
+            await replica.host.close()
+
+    def client(self, client_cls: type[ClientT] | None = None, **kwargs: Any) -> ClientT:
+        """A token client, which is closed with the pool."""
+        client: Any = (client_cls or LLMServerClient)(self.port, **kwargs)
+        self._clients.append(client)
+        return client  # type: ignore[no-any-return]
+
+    # -- replicas ---------------------------------------------------------------------------
+
+    async def add(self, engine: SimulatedArgs | Engine) -> str:
+        """One more replica; its id."""
+        replica_id = await self._make(engine)
+        self.balancer.add_servers({replica_id: self.replicas[replica_id]})
+        return replica_id
+
+    async def remove(self, replica_id: str) -> None:
+        """Take a replica out of rotation and stop it."""
+        self.balancer.remove_servers([replica_id])
+        await self.replicas.pop(replica_id).host.close()
+
+    async def _make(self, engine: SimulatedArgs | Engine) -> str:
+        replica_id = f"replica-{self._next}"
+        self._next += 1
+        if isinstance(engine, SimulatedArgs):
+            engine = SimulatedEngine(replica_id, engine)
+        host = EngineHost(replica_id, engine, flush_s=self._flush_s)
+        await host.start()
+        self.replicas[replica_id] = LocalReplica(host)
+        return replica_id
+
+    # -- the balancer's lives ---------------------------------------------------------------
+
+    def _start_balancer(self, *, recovering: bool) -> None:
+        self._epoch += 1
+        self._balancer_died.clear()
+        self.balancer = GlobalRequestLoadBalancer(
+            self.replicas,
+            seed=self._seed,
+            rules=self._routing,
+            epoch=self._epoch,
+            recovering=recovering,
+            clock=asyncio.get_running_loop().time,
+        )
+        self.balancer_host = BalancerHost(self.balancer, LocalReplica.probe)
+        self.balancer_host.start()
+
+    async def kill_balancer(self) -> None:
+        """The balancer is gone, with all that it knew, until :meth:`restart_balancer`."""
+        self._balancer_died.set()
+        await self.balancer_host.close()
+
+    def restart_balancer(self) -> None:
+        """A new life of the balancer, which knows the replicas and nothing else."""
+        self._start_balancer(recovering=True)
+
+    @property
+    def balancer_lives(self) -> bool:
+        """Whether it can be reached."""
+        return not self._balancer_died.is_set()
+
+    def living_balancer(self) -> GlobalRequestLoadBalancer:
+        """The balancer.
+
+        Raises:
+            BalancerLostError: it was killed.
+        """
+        if not self.balancer_lives:
+            raise BalancerLostError("the balancer was killed")
+        return self.balancer
+
+    async def unless_balancer_dies(self, answering: asyncio.Future[Any]) -> Reply:
+        """An answer of the balancer.
+
+        Raises:
+            BalancerLostError: it was killed before it answered.
+        """
+        dying: asyncio.Future[Any] = asyncio.ensure_future(self._balancer_died.wait())
+        try:
+            await asyncio.wait([answering, dying], return_when=asyncio.FIRST_COMPLETED)
+            self.living_balancer()
+            reply: Reply = answering.result()
+        finally:
+            answering.cancel()
+            dying.cancel()
+        return reply

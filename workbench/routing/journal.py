@@ -1,0 +1,62 @@
+"""What happened and what is void: the table's two logs, and its clock."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from typing import Any
+
+from workbench.routing.messages import Revocation
+from workbench.routing.ring import Page, Ring
+from workbench.types import EventKind, RoutingEvent
+
+REVOCATIONS = 4096
+"""Revocations that are kept; a client that is further behind drops all its pins."""
+
+
+class Journal:
+    """Events for people, revocations for clients.
+
+    ``now_s`` is the time that somebody said last: a lease costs no look at a clock.
+    """
+
+    def __init__(self, events: int, now_s: float = 0.0) -> None:
+        self.now_s = now_s
+        self.revocations: Ring[Revocation] = Ring(REVOCATIONS)
+        self.numbers = itertools.count(1)
+        self.written: deque[tuple[Any, ...]] = deque(maxlen=events)
+        """The last events, each with its number; the table writes the frequent ones itself."""
+
+    def log(
+        self,
+        kind: EventKind,
+        session_id: str = "",
+        replica_id: str = "",
+        owner: str = "",
+        count: int = 1,
+    ) -> None:
+        """Write an event down."""
+        self.written.append(
+            (next(self.numbers), self.now_s, kind, session_id, replica_id, owner, count)
+        )
+
+    def events(self, cursor: int = 0, limit: int | None = None) -> Page[RoutingEvent]:
+        """The events after ``cursor``, oldest first."""
+        if not self.written:
+            return Page([], cursor, 0)
+        first, last = self.written[0][0], self.written[-1][0]
+        start = min(max(cursor, first - 1), last)
+        stop = last if limit is None else min(last, start + limit)
+        items = itertools.islice(self.written, start - first + 1, stop - first + 1)
+        return Page([RoutingEvent(*event) for event in items], stop, max(0, first - 1 - cursor))
+
+    def void_session(self, session_id: str) -> None:
+        """No client may start a turn of this session without asking."""
+        self._void(session_id, "")
+
+    def void_replica(self, replica_id: str) -> None:
+        """… of any session that is pinned to this replica."""
+        self._void("", replica_id)
+
+    def _void(self, session_id: str, replica_id: str) -> None:
+        self.revocations.append(Revocation(self.revocations.last + 1, session_id, replica_id))
