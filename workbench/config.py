@@ -44,7 +44,7 @@ class RoutingConfig:
     owner_timeout_s: float = 10.0
     """A client that was not heard of for this long has its leases taken back."""
     no_replica_s: float = 30.0
-    """How long turns wait while no replica is ready; after it they are refused."""
+    """Once no replica was ready for this long, turns that wait are refused, until one is."""
     max_failures: int = 3
     """Failed requests in a row that take a replica out of rotation; its death does so at once."""
     probe_s: float = 1.0
@@ -93,7 +93,7 @@ class PoolConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, kind in _KINDS.items():
+        for name, kind in (_KINDS | {"routing": RoutingConfig}).items():
             value = getattr(self, name)
             if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
                 problem = f"{value!r} is a {type(value).__name__}"

@@ -136,6 +136,8 @@ async def test_sessions_can_be_listed_with_their_history_and_ended(
     assert (info.prompt_tokens, info.moves, info.in_flight) == (9, 0, 0)
     listed = pool.routing.sessions(limit=100_000)
     assert "told" in set(listed.session_id)
+    assert "sticky-least-loaded" in repr(pool.routing)
+    assert "replica-3" in pool.routing._repr_html_()
     assert pool.routing.end("told")
     assert "told" not in set(pool.routing.sessions(limit=100_000).session_id)
 

@@ -214,6 +214,9 @@ class LLMServerClient:
             outcome = Outcome.DIED if died else Outcome.FAILED
             await self._drop(lease.replica_id, channel, error)
             raise
+        except (asyncio.CancelledError, GeneratorExit):
+            outcome = Outcome.LEFT
+            raise
         finally:
             desk.give_back(lease, outcome, **used)
 

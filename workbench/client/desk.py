@@ -140,7 +140,7 @@ class LeaseDesk:
             cached_tokens=cached_tokens,
             context_tokens=context_tokens,
         )
-        self._notice(urgent=outcome is not Outcome.OK)
+        self._notice(urgent=outcome >= Outcome.FAILED)
         return was_open
 
     def end_session(self, session_id: str) -> None:
@@ -231,6 +231,8 @@ class LeaseDesk:
                     if not isinstance(error, BalancerLostError):
                         logger.exception("the watch of client %s failed", self.book.owner)
                     await asyncio.sleep(RETRY_S)
+                    self.book.start_over()
+                    self._notice(urgent=True)
                     continue
                 self._take_in(reply)
                 if reply.resync:  # until the balancer has taken in the report that it asked for

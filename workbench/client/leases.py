@@ -105,7 +105,7 @@ class LeaseBook:
     def withdraw(self, lease_id: int) -> None:
         """Nobody waits for this turn any more."""
         if self._wants.pop(lease_id, None) and not self._unsent.pop(lease_id, None):
-            self._closed.append(ClosedTurn(lease_id))
+            self._closed.append(ClosedTurn(lease_id, served=False))
 
     def give_back(
         self,
@@ -123,17 +123,16 @@ class LeaseBook:
         session_id, replica_id = lease.session_id, lease.replica_id
         if lease.lease_id in self._unreported:
             self._unreported.discard(lease.lease_id)
-            if outcome is not Outcome.OK:
-                self._failures.append(Failure(replica_id, held[2], outcome))
         else:
-            self._closed.append(ClosedTurn(lease.lease_id, outcome))
+            self._closed.append(ClosedTurn(lease.lease_id, served=outcome is Outcome.OK))
+        if outcome >= Outcome.FAILED:
+            self._failures.append(Failure(replica_id, held[2], outcome))
+            self._pins.pop(session_id, None)
         if context_tokens:
             use = self._use(session_id, replica_id)
             use.sampled += sampled_tokens
             use.cached += cached_tokens
             use.context = context_tokens
-        if outcome is not Outcome.OK:
-            self._pins.pop(session_id, None)
         if outcome is Outcome.DIED and self._void.get(replica_id, 0) <= held[2]:
             # All that is pinned there. The balancer will say so too, unless it has: then the
             # replica may be back, with pins that are good.
@@ -216,6 +215,14 @@ class LeaseBook:
         """Nobody may have heard a report: the next one says all that is held."""
         self._full = True
         self._ended += report.ended
+        self._failures += report.failures
+        for usage in report.usage:
+            use = self._use(usage.session_id, usage.replica_id)
+            use.turns += usage.local_turns
+            use.prompt += usage.prompt_tokens
+            use.sampled += usage.sampled_tokens
+            use.cached += usage.cached_tokens
+            use.context = use.context or usage.context_tokens
 
     def apply(self, reply: Reply) -> list[tuple[int, Lease | Exception]]:
         """Obey a reply; the wants that it answers, each with its lease or the reason for none."""
@@ -244,9 +251,15 @@ class LeaseBook:
             self.waiting = reply.waiting
         return answers
 
+    def start_over(self) -> None:
+        """An answer may have been lost: the next report says all that is held."""
+        self._full = True
+
     def _new_epoch(self, epoch: int) -> None:
         """Stamps start over with the balancer; what is pinned stays so until it says otherwise."""
         self.epoch = epoch
+        self._failures = [failure._replace(stamp=0) for failure in self._failures]
+        self._open = {i: (lease, tokens, 0) for i, (lease, tokens, _) in self._open.items()}
         self.cursor = self._pinned_from = 0
         self._void.clear()
         self._pins = {session: (pin[0], 0) for session, pin in self._pins.items()}
@@ -264,7 +277,7 @@ class LeaseBook:
         want = self._wants.pop(grant.lease_id, None)
         if want is None:
             if grant.lease_id not in self._open:  # withdrawn while the answer was on its way
-                self._closed.append(ClosedTurn(grant.lease_id))
+                self._closed.append(ClosedTurn(grant.lease_id, served=False))
             return None
         lease = Lease(grant.lease_id, want.session_id, grant.replica_id, self.owner, self.epoch)
         stamp = self.cursor if grant.stamp == ASK else grant.stamp

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from workbench.errors import DeadlineError
+from workbench.facade.html import percent, table
 from workbench.types import ReplicaState
 
 if TYPE_CHECKING:
@@ -46,6 +47,29 @@ class Routing:
             f"Routing({books.policy}, {books.sessions} sessions, {books.in_flight} in flight, "
             f"{books.waiting} waiting, {rate}, {books.moves} moves)"
         )
+
+    def _repr_html_(self) -> str:
+        books = self.snapshot()
+        rows = [
+            {
+                "replica": load.replica_id,
+                "state": str(load.state),
+                "in flight": load.in_flight,
+                "prompt tokens in flight": load.in_flight_tokens,
+                "capacity": load.capacity,
+                "sessions": load.sessions,
+                "share of turns": percent(load.share),
+                "came from elsewhere": load.moved_here,
+                "failures": load.failures,
+                "out because": load.reason,
+            }
+            for load in books.replicas
+        ]
+        note = (
+            f"{books.sessions} sessions, {books.waiting} turns waiting, {books.moves} moves, "
+            f"{percent(books.sticky_rate)} of further turns stayed"
+        )
+        return table(f"Routing: {books.policy}", rows, note)
 
     def snapshot(self) -> RoutingSnapshot:
         """The books at this moment; behind by no more than ``report_s`` and a call."""

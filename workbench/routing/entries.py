@@ -83,6 +83,8 @@ class ReplicaEntry:
     @property
     def situation(self) -> str:
         """Why it takes no request, in words."""
+        if self.open:
+            return f"{self.replica_id} is ready"
         if self.state is not ReplicaState.READY:
             return f"{self.replica_id} is {self.state}" + (f" ({self.reason})" * bool(self.reason))
         if self.trial:

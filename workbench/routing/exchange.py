@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from workbench.errors import NoReplicaError
-from workbench.routing.messages import ASK, Grant, Refusal, Reply
+from workbench.routing.messages import ASK, Grant, Outcome, Refusal, Reply
 from workbench.routing.waiting import WaitingLine
 from workbench.types import ReplicaState
 
@@ -102,7 +102,8 @@ class Exchange:
             if replica is not None and failure.stamp >= replica.since:
                 table.fail(replica, failure.outcome)
         for closed in report.closed:
-            if not table.close(owner, closed.lease_id, closed.outcome):
+            outcome = Outcome.OK if closed.served else Outcome.LEFT
+            if not table.close(owner, closed.lease_id, outcome):
                 self.line.remove(owner, closed.lease_id)
         for turn in report.opened:
             table.begin(owner, turn)

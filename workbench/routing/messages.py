@@ -24,10 +24,12 @@ class Outcome(IntEnum):
     """How the request of a lease ended, as far as its replica's health goes."""
 
     OK = 0
-    """It ended, or its caller went away: nothing against the replica."""
-    FAILED = 1
+    """The replica served it to its end."""
+    LEFT = 1
+    """Its caller went away, which says nothing of the replica."""
+    FAILED = 2
     """The replica could not be reached, or failed on it."""
-    DIED = 2
+    DIED = 3
     """The replica's process or engine is gone."""
 
 
@@ -52,10 +54,11 @@ class OpenTurn(NamedTuple):
 
 
 class ClosedTurn(NamedTuple):
-    """A lease that the balancer knows and that was given back."""
+    """A lease that the balancer knows and that was given back. Failures are told apart."""
 
     lease_id: int
-    outcome: Outcome = Outcome.OK
+    served: bool
+    """Whether the replica served it to its end."""
 
 
 class Usage(NamedTuple):
@@ -74,11 +77,11 @@ class Usage(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """A turn on a pin failed before the balancer knew of it."""
+    """A turn failed on its replica."""
 
     replica_id: str
     stamp: int
-    """Of the pin: a replica that came later under the same id is not meant."""
+    """Of the lease: a replica that came later under the same id is not meant."""
     outcome: Outcome
 
 

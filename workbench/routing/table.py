@@ -255,8 +255,8 @@ class RoutingTable:
             return False
         return self.close(lease.owner, lease.lease_id, outcome)
 
-    def close(self, owner: str, lease_id: int, outcome: Outcome | None = Outcome.OK) -> bool:
-        """:meth:`release` by owner and id; outcome None says nothing of the replica's health."""
+    def close(self, owner: str, lease_id: int, outcome: Outcome = Outcome.OK) -> bool:
+        """:meth:`release` by owner and id."""
         leases = self.leases.get(owner)
         held = leases.pop(lease_id, None) if leases else None
         if held is None:
@@ -272,9 +272,9 @@ class RoutingTable:
         session.open_leases -= 1
         session.last_used_s = now_s = self.journal.now_s
         self._note((next(self._numbers), now_s, RELEASED, session_id, replica.replica_id, owner, 1))
-        if outcome:
+        if outcome >= Outcome.FAILED:
             self.fail(replica, outcome)
-        elif (replica.failures or replica.trial) and outcome is not None:
+        elif (replica.failures or replica.trial) and outcome is Outcome.OK:
             self._succeed(replica)
         if not replica.in_flight and replica.state is ReplicaState.DRAINING:
             self._log(EventKind.DRAINED, replica_id=replica.replica_id)
@@ -286,7 +286,7 @@ class RoutingTable:
         held = [(lease_id, leases[lease_id]) for lease_id in leases if lease_id not in keep]
         for lease_id, (replica, _, _, session_id) in held:
             self._log(EventKind.RECLAIMED, session_id, replica.replica_id, owner)
-            self.close(owner, lease_id, None)
+            self.close(owner, lease_id, Outcome.LEFT)
         return len(held)
 
     def drop_empty_owners(self) -> None:

@@ -191,6 +191,9 @@ async def test_cancelling_one_call_stops_it_in_the_engine_and_leaves_its_neighbo
         assert engine.aborted == [requests["doomed"].request_id]
         engine.say(requests["other"], 6, finish=FinishReason.STOP)
         assert (await other).token_ids == [5, 6]
+        await until(lambda: pool.in_flight == 0)
+        served = [turn.served for report in pool.port.reports for turn in report.closed]
+        assert sorted(served) == [False, True], "a cancelled call proves nothing"
 
 
 async def test_cancelling_while_the_engine_takes_the_request_stops_it_there():

@@ -206,10 +206,12 @@ def test_a_want_that_is_withdrawn_after_it_was_sent_is_called_off():
     lease_id = book.want("s")
     book.report()
     book.withdraw(lease_id)
-    assert book.report().closed == [ClosedTurn(lease_id)]
+    assert book.report().closed == [ClosedTurn(lease_id, served=False)]
     assert answer(book, Grant(lease_id, "r0", 0)) == []
     assert book.num_open == 0
-    assert book.report().closed == [ClosedTurn(lease_id)], "it was granted all the same"
+    assert book.report().closed == [ClosedTurn(lease_id, served=False)], (
+        "it was granted all the same"
+    )
 
 
 def test_a_grant_that_comes_twice_is_one_lease():
@@ -246,7 +248,7 @@ def test_a_lease_is_given_back_once():
     lease = granted(book)
     assert book.give_back(lease)
     assert not book.give_back(lease, Outcome.DIED)
-    assert book.report().closed == [ClosedTurn(lease.lease_id)]
+    assert book.report().closed == [ClosedTurn(lease.lease_id, served=True)]
     assert not book.dirty
 
 
@@ -258,7 +260,7 @@ def test_a_turn_that_is_open_when_the_report_is_made_is_told_of_and_so_is_its_en
     assert report.usage == [Usage("s", "r0", 1, 5, 0, 0, 0)]
     book.give_back(lease, sampled_tokens=2, context_tokens=7)
     report = book.report()
-    assert (report.opened, report.closed) == ([], [ClosedTurn(lease.lease_id)])
+    assert (report.opened, report.closed) == ([], [ClosedTurn(lease.lease_id, served=True)])
     assert report.usage == [Usage("s", "r0", 0, 0, 2, 0, 7)]
 
 
@@ -284,8 +286,10 @@ def test_a_failure_of_a_turn_that_the_balancer_knows_is_told_with_its_end():
     lease = granted(book)
     book.give_back(lease, Outcome.DIED)
     report = book.report()
-    assert report.closed == [ClosedTurn(lease.lease_id, Outcome.DIED)]
-    assert report.failures == []
+    assert report.closed == [ClosedTurn(lease.lease_id, served=False)]
+    assert [(f.replica_id, f.outcome) for f in report.failures] == [
+        (lease.replica_id, Outcome.DIED)
+    ]
 
 
 def test_an_ended_session_has_no_pin_any_more():
@@ -350,3 +354,25 @@ def test_words_from_a_former_life_of_the_balancer_change_nothing():
     assert answer(book, Grant(lease_id, "r0", 9), epoch=1, revoked=[replica_void(9)]) == []
     assert (book.epoch, book.cursor) == (2, 0)
     assert book.take("s") is not None
+
+
+def test_what_a_lost_report_said_of_failures_and_usage_is_said_again():
+    book = greeted()
+    lease = granted(book)
+    book.report()
+    book.give_back(lease, Outcome.FAILED, sampled_tokens=5, context_tokens=8)
+    lost = book.report()
+    book.lost(lost)
+    again = book.report()
+    assert again.full
+    assert (again.failures, again.usage) == (lost.failures, lost.usage)
+
+
+def test_a_turn_whose_caller_left_says_nothing_of_its_replica():
+    book = greeted()
+    lease = granted(book)
+    book.report()
+    book.give_back(lease, Outcome.LEFT)
+    report = book.report()
+    assert report.closed == [ClosedTurn(lease.lease_id, served=False)]
+    assert report.failures == []

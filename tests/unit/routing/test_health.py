@@ -231,6 +231,7 @@ def test_after_it_has_proved_itself_the_back_off_starts_over():
 def test_a_replica_that_was_declared_unhealthy_has_to_prove_itself_too():
     books = table(1)
     books.set_state("replica-0", ReplicaState.UNHEALTHY)
+    assert books.probes_due() == [], "not before the usual pause"
     revive(books)
     books.release(books.acquire("s", "me"))
     assert {books.acquire(f"t{i}", "me").replica_id for i in range(3)} == {"replica-0"}

@@ -128,6 +128,20 @@ def test_sessions_that_nobody_uses_are_forgotten_in_time_and_live_ones_never():
     assert alice.book.give_back(live)
 
 
+def test_clients_whose_pins_differ_since_one_of_them_ended_the_session_agree_after_a_turn():
+    books, _, alice, bob = talk(2)
+    home = alice.acquire("s").replica_id
+    bob.book.end_session("s")
+    bob.report()
+    moved_to = bob.acquire("s").replica_id
+    assert moved_to != home
+    assert alice.book.take("s").replica_id == home
+    alice.report()
+    assert alice.pinned("s") is None
+    assert alice.acquire("s").replica_id == moved_to
+    check(books)
+
+
 # ---------------------------------------------------------------------------- the balancer
 
 

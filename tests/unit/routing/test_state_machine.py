@@ -344,7 +344,7 @@ class World(RuleBasedStateMachine):
         check(self.table)
 
     def everybody_gets_an_answer(self):
-        for _ in range(20):
+        for _ in range(2 * STEPS):
             for peer in self.peers:
                 for lease in list(peer.held.values()):
                     peer.end(lease)
