@@ -148,7 +148,10 @@ class GlobalRequestLoadBalancer:
     def nothing_new(self, cursor: int) -> Reply:
         """The answer to a client that waited in vain."""
         return Reply(
-            self._table.epoch, cursor, needs=self._table.needs, report_s=self.rules.report_s
+            self._table.epoch,
+            cursor,
+            needs=self._table.rotation.needs,
+            report_s=self.rules.report_s,
         )
 
     def has_news(self, owner: str) -> bool:
@@ -176,7 +179,7 @@ class GlobalRequestLoadBalancer:
             raise ConfigError("replica_id", f"{present[0]!r} is in the table already")
         for replica_id, handle in servers.items():
             self._handles[replica_id] = handle
-            self._table.add_replica(replica_id)
+            self._table.rotation.add(replica_id)
         self._exchange.restored()
         self._changed()
 
@@ -188,15 +191,15 @@ class GlobalRequestLoadBalancer:
         """
         leaving = dict.fromkeys(replica_ids)
         for replica_id in leaving:
-            self._table.replica(replica_id)
+            self._table.rotation.get(replica_id)
         for replica_id in leaving:
-            self._table.remove_replica(replica_id)
+            self._table.rotation.remove(replica_id)
             del self._handles[replica_id]
         self._changed()
 
     def set_state(self, replica_id: str, state: ReplicaState) -> None:
         """Only ready replicas get new work; a draining one finishes what it has."""
-        self._table.set_state(replica_id, state)
+        self._table.rotation.set_state(replica_id, state)
         self._changed()
 
     def handle(self, replica_id: str) -> Any:
@@ -211,21 +214,21 @@ class GlobalRequestLoadBalancer:
 
     def probes_due(self) -> list[str]:
         """Unhealthy replicas that are to be asked for their health now."""
-        return self._table.probes_due()
+        return self._table.rotation.probes_due()
 
     def probed(self, replica_id: str, problem: str = "") -> None:
         """An unhealthy replica answered, or did not for the reason given."""
-        self._table.probed(replica_id, problem)
+        self._table.rotation.probed(replica_id, problem)
         self._changed()
 
     def set_engine(self, replica_id: str, figures: EngineFigures | None) -> None:
         """What a replica's engine reports, for policies that need it."""
-        self._table.set_engine(replica_id, figures)
+        self._table.rotation.set_engine(replica_id, figures)
 
     @property
     def needs_engine(self) -> bool:
         """Whether the policy wants to know what the engines report."""
-        return "engine_figures" in self._table.needs
+        return "engine_figures" in self._table.rotation.needs
 
     # -- sessions ---------------------------------------------------------------------------
 
@@ -280,7 +283,7 @@ class GlobalRequestLoadBalancer:
 
     def get_inflight_count(self, server_id: str) -> int:
         """Open leases on one replica."""
-        return self._table.replica(server_id).in_flight
+        return self._table.rotation.get(server_id).in_flight
 
     def get_total_inflight(self) -> int:
         """Open leases on all."""

@@ -270,6 +270,8 @@ class LeaseBook:
             self._void[revocation.replica_id] = max(void_before, revocation.stamp)
             return
         self._pinned_from = max(self._pinned_from, revocation.stamp)
+        if not revocation.session_id:
+            self._pins.clear()
         if (pin := self._pins.get(revocation.session_id)) and pin[1] < revocation.stamp:
             del self._pins[revocation.session_id]
 

@@ -28,10 +28,12 @@ class OpenReplicas(Candidates):
     ``with_full``: list the ready replicas that have no room too.
     """
 
-    def __init__(self, rng: random.Random, *, with_full: bool = False) -> None:
+    def __init__(
+        self, replicas: dict[str, ReplicaEntry], rng: random.Random, *, with_full: bool = False
+    ) -> None:
+        self._all = replicas
         self._rng = rng
         self._with_full = with_full
-        self._all: dict[str, ReplicaEntry] = {}
         self._listed: list[ReplicaEntry] | None = None
         self.num_open = 0
         """Replicas that have room."""
@@ -41,31 +43,10 @@ class OpenReplicas(Candidates):
         self.touch: Callable[[ReplicaEntry], None] = self._changed.setdefault
         """Call it with a replica whose counts changed, but not whether it is open."""
 
-    def watch(self, replicas: dict[str, ReplicaEntry]) -> None:
-        """Take the candidates from these, which the table goes on changing."""
-        self._all = replicas
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Replicas came, went, or are open or shut now."""
-        self._listed = None
-        self._start_over()
-        self.num_open = len(self._changed)
-
-    def _start_over(self) -> None:
-        self._heap.clear()
-        self._changed.clear()
-        self._changed.update((replica, None) for replica in self._all.values() if replica.open)
-
-    def shut(self, replica: ReplicaEntry) -> None:
-        """It has just become full."""
-        self.num_open -= 1
-        self._listed = None
-        self._changed[replica] = None
-
-    def reopen(self, replica: ReplicaEntry) -> None:
-        """It has just got room again."""
-        self.num_open += 1
+    def settle(self, replica: ReplicaEntry) -> None:
+        """A replica came or went, or may be open or shut now."""
+        self.num_open += replica.open - replica.was_open
+        replica.was_open = replica.open
         self._listed = None
         self._changed[replica] = None
 
@@ -84,7 +65,9 @@ class OpenReplicas(Candidates):
 
     def _push_changed(self, heap: list[tuple[int, int, float, int, ReplicaEntry]]) -> None:
         if len(heap) > 4 * len(self._all) + SLACK:
-            self._start_over()
+            heap.clear()
+            self._changed.clear()
+            self._changed.update((replica, None) for replica in self._all.values() if replica.open)
         chance = self._rng.random
         many = len(self._changed) > len(heap)
         for replica in self._changed:

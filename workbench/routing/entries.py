@@ -42,6 +42,7 @@ class ReplicaEntry:
         "total_failures",
         "trial",
         "waiting",
+        "was_open",
     )
 
     def __init__(
@@ -72,6 +73,8 @@ class ReplicaEntry:
         self.backoff_s = 0.0
         self.retry_at_s = 0.0
         """When it is to be probed next."""
+        self.was_open = False
+        """Whether the candidates count it as open."""
         self.index_stamp = 0
         """Which entry of the candidates' heap is the valid one."""
 

@@ -100,7 +100,7 @@ class Exchange:
         for failure in report.failures:
             replica = table.replicas.get(failure.replica_id)
             if replica is not None and failure.stamp >= replica.since:
-                table.fail(replica, failure.outcome)
+                table.rotation.fail(replica, failure.outcome)
         for closed in report.closed:
             outcome = Outcome.OK if closed.served else Outcome.LEFT
             if not table.close(owner, closed.lease_id, outcome):
@@ -114,7 +114,7 @@ class Exchange:
             table.sessions.end(session_id)
         for replica_id in touched:
             if replica := table.replicas.get(replica_id):
-                table.review(replica)
+                table.rotation.review(replica)
 
     def _take(self, owner: str, client: _Client, want: Want) -> None:
         held = self.table.leases.get(owner, {}).get(want.lease_id)
@@ -149,7 +149,7 @@ class Exchange:
 
     def _grant(self, owner: str, want: Want) -> None:
         if self.recovering and want.session_id not in self.table.sessions.entries:
-            raise self.table.no_replica()
+            raise self.table.rotation.no_replica()
         try:
             lease = self.table.acquire(
                 want.session_id,
@@ -165,7 +165,7 @@ class Exchange:
             self._clients[owner].refusals.append(Refusal(want.lease_id, error))
             return
         replica = self.table.replicas[lease.replica_id]
-        self.table.review(replica)
+        self.table.rotation.review(replica)
         self._clients[owner].grants.append(self._grant_on(want, replica))
 
     def _count_waiting(self, replica_id: str | None = None) -> None:
@@ -180,7 +180,7 @@ class Exchange:
         self._waited_for.clear()
 
     def _grant_on(self, want: Want, replica: ReplicaEntry) -> Grant:
-        alone = self.table.may_start_alone(replica)
+        alone = self.table.rotation.may_start_alone(replica)
         stamp = self.table.journal.revocations.last if alone else ASK
         return Grant(want.lease_id, replica.replica_id, stamp)
 
@@ -188,7 +188,7 @@ class Exchange:
         page = self.table.journal.revocations.read(cursor)
         waiting = ""
         if self.line.waits(owner):
-            waiting = str(self.table.no_replica())
+            waiting = str(self.table.rotation.no_replica())
         reply = Reply(
             self.table.epoch,
             page.cursor,
@@ -197,7 +197,7 @@ class Exchange:
             page.items,
             forget_pins=page.lost > 0,
             waiting=waiting,
-            needs=self.table.needs,
+            needs=self.table.rotation.needs,
             report_s=self._rules.report_s,
         )
         client.grants, client.refusals, client.told = [], [], page.cursor
@@ -261,5 +261,5 @@ class Exchange:
             self._none_ready_since_s = now_s
         if now_s - self._none_ready_since_s >= self._rules.no_replica_s:
             for owner, want in self.line.empty():
-                error = self.table.no_replica()
+                error = self.table.rotation.no_replica()
                 self._clients[owner].refusals.append(Refusal(want.lease_id, error))

@@ -58,5 +58,9 @@ class Journal:
         """… of any session that is pinned to this replica."""
         self._void("", replica_id)
 
+    def void_all(self) -> None:
+        """… of any session."""
+        self._void("", "")
+
     def _void(self, session_id: str, replica_id: str) -> None:
         self.revocations.append(Revocation(self.revocations.last + 1, session_id, replica_id))

@@ -128,7 +128,7 @@ class Refusal(NamedTuple):
 
 
 class Revocation(NamedTuple):
-    """Pins that are void from here on: those of a session, or all on a replica."""
+    """Pins that are void from here on: of a session, all on a replica, or all (neither named)."""
 
     stamp: int
     session_id: str

@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING
 
 from workbench.config import RoutingConfig
 from workbench.errors import ConfigError, NoReplicaError
-from workbench.routing import health
-from workbench.routing.candidates import OpenReplicas
 from workbench.routing.entries import ReplicaEntry, SessionEntry
 from workbench.routing.journal import Journal
 from workbench.routing.messages import Outcome
-from workbench.routing.policies.base import Need, Turn
+from workbench.routing.policies.base import Turn
+from workbench.routing.rotation import Rotation
 from workbench.routing.sessions import Sessions
 from workbench.types import EventKind, Lease, ReplicaState
 
@@ -33,13 +32,9 @@ if TYPE_CHECKING:
 
     from workbench.routing.messages import OpenTurn, Usage
     from workbench.routing.policies.base import Policy, ReplicaView
-    from workbench.types import EngineFigures
 
 DOOR_IDS = 1 << 48
 """Lease ids that the table gives start here; clients number their own from 1."""
-
-NAMED_REPLICAS = 16
-"""Replicas whose situation an error tells."""
 
 ACQUIRED, RELEASED = EventKind.ACQUIRED, EventKind.RELEASED
 
@@ -62,129 +57,16 @@ class RoutingTable:
         self.epoch = epoch
         self.rules = rules or RoutingConfig()
         self.policy = policy
-        self.needs: frozenset[Need] = getattr(policy, "needs", frozenset())
         self.journal = Journal(self.rules.events, now_s)
-        self.replicas: dict[str, ReplicaEntry] = {}
+        self.rotation = Rotation(policy, self.rules, self.journal, rng or random.Random(0))
+        self.replicas, self.candidates = self.rotation.entries, self.rotation.candidates
+        self.sessions = Sessions(self.journal, self.candidates)
         self.leases: dict[str, dict[int, Held]] = {}
         """Owner → lease id → what it holds."""
-        self.candidates = OpenReplicas(
-            rng or random.Random(0), with_full=Need.FULL_REPLICAS in self.needs
-        )
-        self.candidates.watch(self.replicas)
-        self.sessions = Sessions(self.journal, self.candidates)
         self.acquired = self.sticky = 0
-        self._local_turns = hasattr(policy, "margin") and self.rules.capacity is None
-        self._margin: int | None = getattr(policy, "margin", None)
         self._lease_ids = itertools.count(DOOR_IDS)
         self._log = self.journal.log
         self._note, self._numbers = self.journal.written.append, self.journal.numbers
-
-    # -- replicas ---------------------------------------------------------------------------
-
-    def add_replica(self, replica_id: str, state: ReplicaState = ReplicaState.READY) -> None:
-        """Take a replica into the table.
-
-        Raises:
-            ConfigError: it is there already (re-adding would forget its counts).
-        """
-        if replica_id in self.replicas:
-            raise ConfigError("replica_id", f"{replica_id!r} is in the table already")
-        self.replicas[replica_id] = ReplicaEntry(
-            replica_id, state, self.rules.capacity, self.journal.revocations.last
-        )
-        self._settle(self.replicas[replica_id])
-        self._log(EventKind.REPLICA_UP, replica_id=replica_id)
-        self._ask_anew()
-
-    def remove_replica(self, replica_id: str) -> None:
-        """Forget a replica; its sessions choose anew, its open leases count for nothing."""
-        replica = self.replica(replica_id)
-        del self.replicas[replica_id]
-        replica.state = ReplicaState.STOPPED
-        self._settle(replica)
-        self.journal.void_replica(replica_id)
-        self._log(EventKind.REPLICA_DOWN, replica_id=replica_id)
-
-    def set_state(self, replica_id: str, state: ReplicaState) -> None:
-        """Only ``READY`` replicas get new work; the sessions of others choose anew."""
-        replica = self.replica(replica_id)
-        if state is replica.state:
-            return
-        if state is ReplicaState.READY:
-            health.close(replica)
-        elif state is ReplicaState.UNHEALTHY:
-            health.take_out(replica, self.journal.now_s, self.rules)
-        self._change(replica, state)
-
-    def set_engine(self, replica_id: str, figures: EngineFigures | None) -> None:
-        """What a replica's engine reports; for policies that need it."""
-        if replica := self.replicas.get(replica_id):
-            replica.engine = figures
-
-    def replica(self, replica_id: str) -> ReplicaEntry:
-        """One replica's books.
-
-        Raises:
-            ConfigError: it is not in the table; lists those that are.
-        """
-        if replica_id not in self.replicas:
-            raise ConfigError("replica_id", f"unknown {replica_id!r}", allowed=self.replicas)
-        return self.replicas[replica_id]
-
-    def _change(self, replica: ReplicaEntry, state: ReplicaState) -> None:
-        was_ready = replica.state is ReplicaState.READY
-        replica.state = state
-        self._settle(replica)
-        if was_ready:
-            self.journal.void_replica(replica.replica_id)
-            self._log(EventKind.REPLICA_DOWN, replica_id=replica.replica_id)
-        elif state is ReplicaState.READY:
-            self._log(EventKind.REPLICA_UP, replica_id=replica.replica_id)
-            self._ask_anew()
-        if state is ReplicaState.DRAINING and not replica.in_flight:
-            self._log(EventKind.DRAINED, replica_id=replica.replica_id)
-
-    def _settle(self, replica: ReplicaEntry) -> None:
-        """After whatever changed how much a replica may take."""
-        calm = replica.state is ReplicaState.READY and not replica.trial
-        margin = -1 if self._margin is None else self._margin
-        replica.stays_below = min(margin + 1, replica.limit) if calm else 0
-        self.candidates.refresh()
-
-    def _ask_anew(self) -> None:
-        """Where a session belongs may depend on which replicas there are, whatever their load."""
-        if self._local_turns and self._margin is None:
-            for replica_id in self.replicas:
-                self.journal.void_replica(replica_id)
-
-    # -- health -----------------------------------------------------------------------------
-
-    def fail(self, replica: ReplicaEntry, outcome: Outcome, reason: str = "") -> None:
-        """A request failed on a replica; too many in a row, or its death, take it out."""
-        why = reason or ("its engine died" if outcome is Outcome.DIED else "requests failed on it")
-        if health.fail(replica, outcome, why, self.rules):
-            health.take_out(replica, self.journal.now_s, self.rules)
-            self._change(replica, ReplicaState.UNHEALTHY)
-
-    def probes_due(self) -> list[str]:
-        """The unhealthy replicas that are to be asked for their health now."""
-        return [
-            r.replica_id
-            for r in self.replicas.values()
-            if r.state is ReplicaState.UNHEALTHY and r.retry_at_s <= self.journal.now_s
-        ]
-
-    def probed(self, replica_id: str, problem: str = "") -> None:
-        """An unhealthy replica answered; or did not, for the reason given."""
-        replica = self.replicas.get(replica_id)
-        if replica is None or replica.state is not ReplicaState.UNHEALTHY:
-            return
-        if problem:
-            replica.reason = problem
-            health.postpone_probe(replica, self.journal.now_s, self.rules)
-        else:
-            health.start_trial(replica)
-            self._change(replica, ReplicaState.READY)
 
     # -- leases -----------------------------------------------------------------------------
 
@@ -205,7 +87,7 @@ class RoutingTable:
         """
         candidates = self.candidates
         if not candidates.num_open:
-            raise self.no_replica()
+            raise self.rotation.no_replica()
         session = self.sessions.entries.get(session_id)
         if session is None:
             session = self.sessions.entry(session_id)
@@ -215,7 +97,7 @@ class RoutingTable:
         if chosen is session.pin:
             self.sticky += 1
         else:
-            self.sessions.pin(session_id, session, chosen, is_shared=self._local_turns)
+            self.sessions.pin(session_id, session, chosen, is_shared=self.rotation.local_turns)
         if lease_id is None:
             lease_id = next(self._lease_ids)
         session.turns += 1
@@ -263,19 +145,19 @@ class RoutingTable:
             return False
         # The replica and session that were leased: others may go by their names by now.
         replica, session, prompt_tokens, session_id = held
-        if replica.in_flight == replica.limit and replica.state is ReplicaState.READY:
-            self.candidates.reopen(replica)
-        else:
-            self.candidates.touch(replica)
         replica.in_flight -= 1
         replica.in_flight_tokens -= prompt_tokens
+        if replica.in_flight == replica.limit - 1:
+            self.candidates.settle(replica)
+        else:
+            self.candidates.touch(replica)
         session.open_leases -= 1
         session.last_used_s = now_s = self.journal.now_s
         self._note((next(self._numbers), now_s, RELEASED, session_id, replica.replica_id, owner, 1))
         if outcome >= Outcome.FAILED:
-            self.fail(replica, outcome)
+            self.rotation.fail(replica, outcome)
         elif (replica.failures or replica.trial) and outcome is Outcome.OK:
-            self._succeed(replica)
+            self.rotation.succeed(replica)
         if not replica.in_flight and replica.state is ReplicaState.DRAINING:
             self._log(EventKind.DRAINED, replica_id=replica.replica_id)
         return True
@@ -324,13 +206,6 @@ class RoutingTable:
             session.context_tokens = usage.context_tokens
         session.last_used_s = self.journal.now_s
 
-    def no_replica(self) -> NoReplicaError:
-        """Why nothing can be leased now, for each replica."""
-        told = [r.situation for r in itertools.islice(self.replicas.values(), NAMED_REPLICAS)]
-        if len(self.replicas) > NAMED_REPLICAS:
-            told.append(f"and {len(self.replicas) - NAMED_REPLICAS} more")
-        return NoReplicaError(f"no replica can take it: {', '.join(told) or 'the pool is empty'}")
-
     def _offered(self, chosen: ReplicaView) -> ReplicaEntry:
         name = getattr(chosen, "replica_id", None)
         replica = self.replicas.get(name) if name else None
@@ -348,19 +223,12 @@ class RoutingTable:
         replica.in_flight_tokens += prompt_tokens
         if replica.in_flight > replica.peak_in_flight:
             replica.peak_in_flight = replica.in_flight
-        if replica.in_flight == replica.limit and replica.state is ReplicaState.READY:
-            self.candidates.shut(replica)
+        if replica.in_flight == replica.limit:
+            self.candidates.settle(replica)
         else:
             self.candidates.touch(replica)
         session.open_leases += 1
         session.last_used_s = self.journal.now_s
-
-    def _succeed(self, replica: ReplicaEntry) -> None:
-        if replica.state is ReplicaState.READY:  # else it ended well before its replica fell ill
-            on_trial = replica.trial
-            health.close(replica)
-            if on_trial:
-                self._settle(replica)
 
     def move_session(self, session_id: str, replica_id: str) -> None:
         """Pin a session to another replica, from its next turn on.
@@ -370,30 +238,4 @@ class RoutingTable:
         """
         if session_id not in self.sessions.entries:
             raise ConfigError("session_id", f"unknown {session_id!r}")
-        replica = self.replica(replica_id)
-        if replica.state is not ReplicaState.READY:
-            ready = [r.replica_id for r in self.replicas.values() if r.state is ReplicaState.READY]
-            raise ConfigError("replica_id", replica.situation, allowed=ready)
-        self.sessions.order_move(session_id, replica)
-
-    # -- who may start turns alone ----------------------------------------------------------
-
-    def review(self, replica: ReplicaEntry) -> None:
-        """Whether turns of the sessions on a replica have to be asked for from now on."""
-        margin = self._margin
-        if margin is None or not self._local_turns or replica.state is not ReplicaState.READY:
-            return
-        if replica.in_flight <= margin:
-            replica.ask = False
-            return
-        gap = replica.in_flight - self.candidates.least_loaded().in_flight
-        if not replica.ask and gap > margin:
-            replica.ask = True
-            self.journal.void_replica(replica.replica_id)
-        elif replica.ask and 2 * gap <= margin:
-            replica.ask = False
-
-    def may_start_alone(self, replica: ReplicaEntry) -> bool:
-        """Whether a client may start further turns of a session pinned there without asking."""
-        ready = replica.state is ReplicaState.READY and not replica.trial
-        return self._local_turns and ready and not replica.ask
+        self.sessions.order_move(session_id, self.rotation.ready(replica_id))

@@ -21,7 +21,7 @@ def table(replicas=2, policy="sticky-least-loaded", *, seed=0, epoch=1, **rules)
         make_policy(policy, rng), rules=RoutingConfig(**rules), epoch=epoch, rng=rng
     )
     for i in range(replicas):
-        made.add_replica(f"replica-{i}")
+        made.rotation.add(f"replica-{i}")
     return made
 
 

@@ -219,8 +219,8 @@ def test_who_waits_for_one_full_replica_lets_the_others_pass():
 
 def test_nobody_waits_longer_than_the_limit_while_no_replica_is_ready():
     books, exchange, alice, _ = talk(2, no_replica_s=30.0)
-    books.set_state("replica-0", ReplicaState.DRAINING)
-    books.fail(books.replica("replica-1"), Outcome.DIED, "its process ended with -9")
+    books.rotation.set_state("replica-0", ReplicaState.DRAINING)
+    books.rotation.fail(books.rotation.get("replica-1"), Outcome.DIED, "its process ended with -9")
     wanted = alice.book.want("s")
     alice.report()
     for now_s in (1.0, 8.0, 16.0, 24.0, 30.9):
@@ -243,7 +243,7 @@ def test_who_waits_is_served_when_a_replica_comes():
     for now_s in (9.0, 18.0, 27.0):
         exchange.tick(now_s)
         alice.news()
-    books.add_replica("replica-0")
+    books.rotation.add("replica-0")
     exchange.tick(29.0)
     alice.news()
     assert alice.answers[wanted].replica_id == "replica-0"
@@ -284,14 +284,14 @@ def test_every_client_hears_within_one_reply_that_a_pin_is_void(how):
     other = next(name for name in books.replicas if name != home)
     bob.acquire("s")
     if how == "remove":
-        books.remove_replica(home)
+        books.rotation.remove(home)
     elif how == "die":
-        books.fail(books.replica(home), Outcome.DIED)
+        books.rotation.fail(books.rotation.get(home), Outcome.DIED)
     elif how == "move":
         books.move_session("s", other)
     else:
         state = ReplicaState.DRAINING if how == "drain" else ReplicaState.PAUSED
-        books.set_state(home, state)
+        books.rotation.set_state(home, state)
     alice.news()
     bob.report()
     assert alice.pinned("s") is None
@@ -304,7 +304,7 @@ def test_every_client_hears_within_one_reply_that_a_pin_is_void(how):
 def test_pins_elsewhere_stay_good():
     books, _, alice, _ = talk(2)
     homes = {session: alice.acquire(session).replica_id for session in ("s", "t")}
-    books.set_state(homes["s"], ReplicaState.DRAINING)
+    books.rotation.set_state(homes["s"], ReplicaState.DRAINING)
     alice.news()
     assert (alice.pinned("s"), alice.pinned("t")) == (None, homes["t"])
 
@@ -348,7 +348,7 @@ def test_a_grant_that_is_given_again_is_for_one_turn():
     wanted = alice.book.want("s")
     report = alice.book.report()
     (grant,) = exchange.exchange(report).grants
-    books.set_state(grant.replica_id, ReplicaState.DRAINING)
+    books.rotation.set_state(grant.replica_id, ReplicaState.DRAINING)
     alice.hear(exchange.exchange(report))
     assert alice.answers[wanted].replica_id == grant.replica_id
     assert alice.pinned("s") is None
@@ -368,7 +368,7 @@ def test_a_failure_before_the_balancer_knew_of_the_turn_counts_too():
     home = alice.acquire("s").replica_id
     alice.book.give_back(alice.book.take("s"), Outcome.DIED)
     alice.report()
-    assert books.replica(home).state is ReplicaState.UNHEALTHY
+    assert books.rotation.get(home).state is ReplicaState.UNHEALTHY
     assert alice.acquire("s").replica_id != home
 
 
@@ -376,21 +376,21 @@ def test_a_failure_on_a_replica_that_was_replaced_is_not_held_against_the_new_on
     books, _, alice, _ = talk(1)
     alice.acquire("s")
     alice.book.give_back(alice.book.take("s"), Outcome.DIED)
-    books.remove_replica("replica-0")
-    books.add_replica("replica-0")
+    books.rotation.remove("replica-0")
+    books.rotation.add("replica-0")
     alice.report()
-    assert books.replica("replica-0").state is ReplicaState.READY
-    assert books.replica("replica-0").total_failures == 0
+    assert books.rotation.get("replica-0").state is ReplicaState.READY
+    assert books.rotation.get("replica-0").total_failures == 0
 
 
 def test_a_failure_on_trial_makes_no_pin_and_takes_it_out_again():
     books, _, alice, _ = talk(1)
     alice.book.give_back(alice.acquire("s"), Outcome.DIED)
     alice.report()
-    books.probed("replica-0")
+    books.rotation.probed("replica-0")
     trial = alice.acquire("s")
     assert alice.pinned("s") is None
     assert alice.acquire("t") is None
     alice.book.give_back(trial, Outcome.FAILED)
     alice.report()
-    assert books.replica("replica-0").state is ReplicaState.UNHEALTHY
+    assert books.rotation.get("replica-0").state is ReplicaState.UNHEALTHY

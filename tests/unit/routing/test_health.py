@@ -16,15 +16,15 @@ from workbench.types import EventKind, ReplicaState
 @pytest.mark.parametrize("state", sorted(set(ReplicaState) - {ReplicaState.READY}))
 def test_only_ready_replicas_get_work(state):
     books = table(2)
-    books.set_state("replica-0", state)
+    books.rotation.set_state("replica-0", state)
     assert {books.acquire(f"s{i}", "me").replica_id for i in range(10)} == {"replica-1"}
 
 
 def test_without_a_ready_replica_the_error_names_the_reason_of_each():
     books = table(3)
-    books.set_state("replica-0", ReplicaState.DRAINING)
-    books.set_state("replica-1", ReplicaState.PAUSED)
-    books.fail(books.replica("replica-2"), Outcome.DIED, "its process ended with -9")
+    books.rotation.set_state("replica-0", ReplicaState.DRAINING)
+    books.rotation.set_state("replica-1", ReplicaState.PAUSED)
+    books.rotation.fail(books.rotation.get("replica-2"), Outcome.DIED, "its process ended with -9")
     with pytest.raises(NoReplicaError) as refused:
         books.acquire("s", "me")
     for reason in (
@@ -43,7 +43,7 @@ def test_an_empty_pool_says_so():
 
 def test_an_unknown_replica_is_refused_with_the_known_ones():
     books = table()
-    for ask in (books.remove_replica, books.replica):
+    for ask in (books.rotation.remove, books.rotation.get):
         with pytest.raises(ConfigError, match=r"'replica-9' .allowed: replica-0, replica-1"):
             ask("replica-9")
 
@@ -51,10 +51,10 @@ def test_an_unknown_replica_is_refused_with_the_known_ones():
 def test_a_session_moves_once_while_its_replica_is_down_and_stays_there():
     books = table(2)
     home = books.acquire("s", "me").replica_id
-    books.set_state(home, ReplicaState.UNHEALTHY)
+    books.rotation.set_state(home, ReplicaState.UNHEALTHY)
     refuge = books.acquire("s", "me").replica_id
     assert refuge != home
-    books.set_state(home, ReplicaState.READY)
+    books.rotation.set_state(home, ReplicaState.READY)
     assert books.acquire("s", "me").replica_id == refuge
     assert snapshot(books).moves == 1
 
@@ -63,8 +63,8 @@ def test_a_session_without_a_turn_meanwhile_does_not_notice_a_flap():
     books = table(4)
     lease = books.acquire("s", "me")
     books.release(lease)
-    books.set_state(lease.replica_id, ReplicaState.UNHEALTHY)
-    books.set_state(lease.replica_id, ReplicaState.READY)
+    books.rotation.set_state(lease.replica_id, ReplicaState.UNHEALTHY)
+    books.rotation.set_state(lease.replica_id, ReplicaState.READY)
     assert books.acquire("s", "me").replica_id == lease.replica_id
     assert snapshot(books).moves == 0
 
@@ -76,7 +76,7 @@ def test_a_draining_replica_takes_nothing_new_and_finishes_what_it_has():
     books = table(2)
     leases = [books.acquire(f"s{i}", "me") for i in range(4)]
     mine = [lease for lease in leases if lease.replica_id == "replica-0"]
-    books.set_state("replica-0", ReplicaState.DRAINING)
+    books.rotation.set_state("replica-0", ReplicaState.DRAINING)
     assert {books.acquire(f"s{i}", "me").replica_id for i in range(4)} == {"replica-1"}
     assert in_flight(books)["replica-0"] == len(mine) == 2
     assert books.release(mine[0])
@@ -88,7 +88,7 @@ def test_a_draining_replica_takes_nothing_new_and_finishes_what_it_has():
 
 def test_a_replica_without_work_is_drained_at_once():
     books = table(2)
-    books.set_state("replica-0", ReplicaState.DRAINING)
+    books.rotation.set_state("replica-0", ReplicaState.DRAINING)
     assert kinds(books)[-2:] == [EventKind.REPLICA_DOWN, EventKind.DRAINED]
 
 
@@ -96,7 +96,7 @@ def test_a_replica_without_work_is_drained_at_once():
 def test_clients_have_to_ask_again_when_a_replica_stops_taking_work(state):
     books = table(2)
     before = books.journal.revocations.last
-    books.set_state("replica-0", state)
+    books.rotation.set_state("replica-0", state)
     (revoked,) = books.journal.revocations.read(before).items
     assert (revoked.replica_id, revoked.session_id) == ("replica-0", "")
 
@@ -113,9 +113,9 @@ def failed(books, outcome=Outcome.FAILED):
 
 def revive(books, replica_id="replica-0"):
     """Time passes until a probe is due, and it succeeds."""
-    books.journal.now_s = books.replica(replica_id).retry_at_s
-    assert replica_id in books.probes_due()
-    books.probed(replica_id)
+    books.journal.now_s = books.rotation.get(replica_id).retry_at_s
+    assert replica_id in books.rotation.probes_due()
+    books.rotation.probed(replica_id)
 
 
 def test_failures_in_a_row_take_a_replica_out():
@@ -144,11 +144,11 @@ def test_what_ends_well_after_a_death_does_not_hide_it():
     books = table(1)
     dying, cancelled = books.acquire("s", "me"), books.acquire("t", "me")
     books.release(dying, Outcome.DIED)
-    back_off_s = books.replica("replica-0").retry_at_s
+    back_off_s = books.rotation.get("replica-0").retry_at_s
     books.release(cancelled)
     assert load(books).reason == "its engine died"
-    books.probed("replica-0", "it does not answer")
-    assert books.replica("replica-0").retry_at_s > back_off_s
+    books.rotation.probed("replica-0", "it does not answer")
+    assert books.rotation.get("replica-0").retry_at_s > back_off_s
 
 
 def test_one_dead_replica_of_four_costs_each_session_at_most_one_call():
@@ -168,8 +168,8 @@ def test_one_dead_replica_of_four_costs_each_session_at_most_one_call():
 def test_a_late_failure_does_not_touch_the_replica_that_came_in_its_place():
     books = table(1)
     late = books.acquire("s", "me")
-    books.remove_replica("replica-0")
-    books.add_replica("replica-0")
+    books.rotation.remove("replica-0")
+    books.rotation.add("replica-0")
     books.release(late, Outcome.DIED)
     assert (load(books).state, load(books).failures) == (ReplicaState.READY, 0)
 
@@ -195,7 +195,7 @@ def test_a_failing_trial_takes_it_out_for_twice_as_long():
     failed(books, Outcome.DIED)
     waits = []
     for _ in range(7):
-        waits.append(books.replica("replica-0").retry_at_s - books.journal.now_s)
+        waits.append(books.rotation.get("replica-0").retry_at_s - books.journal.now_s)
         revive(books)
         failed(books)
         assert load(books).state is ReplicaState.UNHEALTHY
@@ -205,16 +205,16 @@ def test_a_failing_trial_takes_it_out_for_twice_as_long():
 def test_a_failing_probe_is_repeated_later_and_says_why():
     books = table(1, probe_s=1.0)
     failed(books, Outcome.DIED)
-    assert books.probes_due() == []
+    assert books.rotation.probes_due() == []
     books.journal.now_s = 1.0
-    assert books.probes_due() == ["replica-0"]
-    books.probed("replica-0", "no answer within 2 s")
-    assert books.probes_due() == []
+    assert books.rotation.probes_due() == ["replica-0"]
+    books.rotation.probed("replica-0", "no answer within 2 s")
+    assert books.rotation.probes_due() == []
     assert load(books).reason == "no answer within 2 s"
     books.journal.now_s = 2.9
-    assert books.probes_due() == []
+    assert books.rotation.probes_due() == []
     books.journal.now_s = 3.0
-    assert books.probes_due() == ["replica-0"]
+    assert books.rotation.probes_due() == ["replica-0"]
 
 
 def test_after_it_has_proved_itself_the_back_off_starts_over():
@@ -225,13 +225,13 @@ def test_after_it_has_proved_itself_the_back_off_starts_over():
     revive(books)
     failed(books, Outcome.OK)
     failed(books, Outcome.DIED)
-    assert books.replica("replica-0").retry_at_s - books.journal.now_s == 1.0
+    assert books.rotation.get("replica-0").retry_at_s - books.journal.now_s == 1.0
 
 
 def test_a_replica_that_was_declared_unhealthy_has_to_prove_itself_too():
     books = table(1)
-    books.set_state("replica-0", ReplicaState.UNHEALTHY)
-    assert books.probes_due() == [], "not before the usual pause"
+    books.rotation.set_state("replica-0", ReplicaState.UNHEALTHY)
+    assert books.rotation.probes_due() == [], "not before the usual pause"
     revive(books)
     books.release(books.acquire("s", "me"))
     assert {books.acquire(f"t{i}", "me").replica_id for i in range(3)} == {"replica-0"}
@@ -252,10 +252,10 @@ def test_who_says_that_it_is_ready_ends_the_trial():
     books = table(1)
     failed(books, Outcome.DIED)
     revive(books)
-    books.set_state("replica-0", ReplicaState.PAUSED)
-    books.set_state("replica-0", ReplicaState.READY)
+    books.rotation.set_state("replica-0", ReplicaState.PAUSED)
+    books.rotation.set_state("replica-0", ReplicaState.READY)
     assert {books.acquire(f"t{i}", "me").replica_id for i in range(3)} == {"replica-0"}
-    assert books.probes_due() == []
+    assert books.rotation.probes_due() == []
 
 
 def test_probing_what_is_well_changes_nothing():
@@ -263,6 +263,6 @@ def test_probing_what_is_well_changes_nothing():
     books.acquire("s", "me")
     before = snapshot(books)
     for problem in ("", "no answer"):
-        books.probed("replica-0", problem)
-        books.probed("replica-9", problem)
+        books.rotation.probed("replica-0", problem)
+        books.rotation.probed("replica-9", problem)
     assert snapshot(books) == before

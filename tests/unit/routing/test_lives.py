@@ -69,7 +69,7 @@ def test_a_client_that_comes_back_says_what_it_holds():
 def test_a_client_that_says_everything_again_gives_nothing_back_by_that():
     books, _, alice, _ = talk(1)
     lease = alice.acquire("s")
-    books.set_state("replica-0", ReplicaState.DRAINING)
+    books.rotation.set_state("replica-0", ReplicaState.DRAINING)
     lost = alice.book.report()
     alice.book.lost(lost)
     alice.report()
@@ -222,7 +222,7 @@ def test_replicas_that_it_hears_of_after_its_clients_have_their_leases_and_pins(
     wanted = bob.book.want("s")
     bob.report()
     for i in range(3):
-        books.add_replica(f"replica-{i}")
+        books.rotation.add(f"replica-{i}")
     exchange.restored()
     exchange.serve()
     assert alice.news().resync

@@ -77,7 +77,7 @@ class World(RuleBasedStateMachine):
         self.gateway_heard_s = None
 
     def add(self, name):
-        self.table.add_replica(name)
+        self.table.rotation.add(name)
         assert self.counts()[name] == 0
         self.exchange.restored()
         self.exchange.serve()
@@ -94,7 +94,7 @@ class World(RuleBasedStateMachine):
         try:
             lease = self.table.acquire(session, owner, prompt_tokens=tokens)
         except NoReplicaError:
-            waits_for_full = Need.FULL_REPLICAS in self.table.needs or self.rules.capacity
+            waits_for_full = Need.FULL_REPLICAS in self.table.rotation.needs or self.rules.capacity
             trial = any(replica.trial for replica in self.table.replicas.values())
             assert not is_open or waits_for_full or trial
             assert self.counts() == before
@@ -234,18 +234,18 @@ class World(RuleBasedStateMachine):
     def add_a_replica(self, name):
         if name in self.table.replicas:
             with pytest.raises(ConfigError):
-                self.table.add_replica(name)
+                self.table.rotation.add(name)
         elif name not in self.unrestored:
             self.add(name)
 
     @rule(name=replicas)
     def remove_a_replica(self, name):
         if name in self.table.replicas:
-            self.table.remove_replica(name)
+            self.table.rotation.remove(name)
             self.exchange.serve()
         else:
             with pytest.raises(ConfigError):
-                self.table.remove_replica(name)
+                self.table.rotation.remove(name)
         assert name not in self.table.sessions.pins().values()
 
     @rule(name=replicas)
@@ -256,19 +256,19 @@ class World(RuleBasedStateMachine):
     @rule(name=replicas, state=st.sampled_from([*ReplicaState, ReplicaState.READY]))
     def change_a_replica(self, name, state):
         if name in self.table.replicas:
-            self.table.set_state(name, state)
+            self.table.rotation.set_state(name, state)
             self.exchange.serve()
 
     @rule(well=st.booleans())
     def probe_the_unhealthy(self, well):
-        for name in self.table.probes_due():
-            self.table.probed(name, "" if well else "it does not answer")
+        for name in self.table.rotation.probes_due():
+            self.table.rotation.probed(name, "" if well else "it does not answer")
             self.exchange.serve()
 
     @rule(name=replicas, usage=st.sampled_from([None, 0.1, 0.9]))
     def an_engine_reports(self, name, usage):
         figures = None if usage is None else EngineFigures(kv_cache_usage=usage)
-        self.table.set_engine(name, figures)
+        self.table.rotation.set_engine(name, figures)
 
     @rule(session=sessions, name=replicas)
     def move_a_session(self, session, name):
@@ -331,7 +331,7 @@ class World(RuleBasedStateMachine):
         for name in REPLICAS:
             if name not in self.table.replicas:
                 self.add(name)
-            self.table.set_state(name, ReplicaState.READY)
+            self.table.rotation.set_state(name, ReplicaState.READY)
         for lease, _ in list(self.door.values()):
             self.release(lease)
         self.time_passes(self.rules.recovery_s + 0.1)

@@ -49,8 +49,8 @@ def test_a_release_from_an_older_life_of_the_balancer_changes_nothing():
 def test_a_late_release_does_not_lower_the_count_of_a_replica_that_was_added_again():
     books = table(1)
     late = books.acquire("s", "me", prompt_tokens=100)
-    books.remove_replica("replica-0")
-    books.add_replica("replica-0")
+    books.rotation.remove("replica-0")
+    books.rotation.add("replica-0")
     assert in_flight(books) == {"replica-0": 0}
     books.acquire("t", "me", prompt_tokens=10)
     assert books.release(late)
@@ -62,7 +62,7 @@ def test_a_replica_that_is_there_is_not_added_again():
     books = table(1)
     books.acquire("s", "me")
     with pytest.raises(ConfigError, match="'replica-0' is in the table already"):
-        books.add_replica("replica-0")
+        books.rotation.add("replica-0")
     assert in_flight(books) == {"replica-0": 1}
 
 
@@ -165,8 +165,8 @@ def test_a_full_replica_gets_no_work_until_something_is_given_back():
 def test_a_full_replica_that_is_down_and_up_again_is_still_full():
     books = table(1, capacity=1)
     lease = books.acquire("s", "me")
-    books.set_state("replica-0", ReplicaState.PAUSED)
-    books.set_state("replica-0", ReplicaState.READY)
+    books.rotation.set_state("replica-0", ReplicaState.PAUSED)
+    books.rotation.set_state("replica-0", ReplicaState.READY)
     with pytest.raises(NoReplicaError, match="is full"):
         books.acquire("t", "me")
     books.release(lease)
@@ -205,7 +205,7 @@ def test_a_session_is_moved_only_to_what_can_take_it():
     books = table(3)
     books.acquire("s", "me")
     home = books.sessions.pins()["s"]
-    books.set_state("replica-1", ReplicaState.DRAINING)
+    books.rotation.set_state("replica-1", ReplicaState.DRAINING)
     for session, replica, message in (
         ("unknown", "replica-0", "session_id: unknown 'unknown'"),
         ("s", "replica-9", r"unknown 'replica-9' .allowed: replica-0, replica-1, replica-2"),
@@ -267,9 +267,9 @@ def test_sessions_expire_a_few_at_a_time():
 def test_a_removed_replica_pins_nothing():
     books = table(2)
     home = books.acquire("s", "me").replica_id
-    books.remove_replica(home)
+    books.rotation.remove(home)
     assert books.sessions.pins() == {"s": None}
-    books.add_replica(home)
+    books.rotation.add(home)
     assert books.sessions.pins() == {"s": None}
     check(books)
     books.acquire("s", "me")
@@ -293,7 +293,7 @@ def test_the_sticky_rate_counts_only_turns_of_pinned_sessions():
     home = books.acquire("s", "me").replica_id
     assert snapshot(books).sticky_rate is None
     books.acquire("s", "me")
-    books.set_state(home, ReplicaState.UNHEALTHY)
+    books.rotation.set_state(home, ReplicaState.UNHEALTHY)
     books.acquire("s", "me")
     assert snapshot(books).sticky_rate == 0.5
 
@@ -320,7 +320,7 @@ class ToWhatIsNotThere:
         return replica_that_left
 
 
-replica_that_left = table(1).replica("replica-0")
+replica_that_left = table(1).rotation.get("replica-0")
 replica_that_left.replica_id = "replica-9"
 
 
