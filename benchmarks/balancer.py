@@ -1,9 +1,13 @@
 """What a turn costs at the balancer, beside verl's ``GlobalRequestLoadBalancer``.
 
-Three parts: acquire and release in one process with 8 to 4,096 replicas; turns through Ray with
-one client process and with eight; the memory of a million sessions. Sides alternate in one run, on
-the same turns. The part in one process is measured in CPU time, which other work on the machine
-disturbs least.
+Three parts, in which the sides alternate in one run:
+
+* ``process``: acquire and release in one process with 8 to 4,096 replicas, one call each, the same
+  turns on both sides and by the arguments that both take (no token counts). Measured in CPU time,
+  which other work on the machine disturbs least.
+* ``ray``: turns through Ray with one client process and with eight, as fast as they go, and turns
+  that last (``held``); see :mod:`benchmarks.balancer_ray` for what is equal there and what is not.
+* ``bytes_per_session``: the memory of a million sessions of ours.
 """
 
 from __future__ import annotations

@@ -33,7 +33,8 @@ class RoutingConfig:
     """
 
     policy: Any = DEFAULT_POLICY
-    """A name, or an object or class with a method ``choose``."""
+    """A name, or an object or class with a method ``choose``. Which names there are is checked when
+    a pool is made."""
     capacity: int | None = None
     """Requests that a replica may have in flight; further ones wait, the lowest ``priority`` first
     and then in order. With a limit every turn is asked for: nobody may start one on a pin alone."""
@@ -60,6 +61,10 @@ class RoutingConfig:
         _check_seconds(self, "recovery_s", zero=True)
         for name in ("max_failures", "events"):
             _check_count(self, name)
+        if 2 * self.report_s > self.owner_timeout_s:
+            raise ConfigError(
+                "report_s", f"{self.report_s!r}", allowed="at most half of owner_timeout_s"
+            )
         if self.capacity is not None:
             _check_count(self, "capacity", allowed="a whole number from 1, or None")
         if not isinstance(self.policy, str) and not callable(getattr(self.policy, "choose", None)):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from workbench.config import RoutingConfig
     from workbench.engines.base import Engine
     from workbench.routing.messages import Reply, Report
-    from workbench.types import EngineFigures, GenerateRequest, TokenDelta
+    from workbench.types import EngineFigures, GenerateRequest, ReplicaState, TokenDelta
 
 ClientT = TypeVar("ClientT", bound=LLMServerClient)
 
@@ -108,10 +108,10 @@ class LocalBalancer:
         replica: LocalReplica = self._pool.living_balancer().handle(replica_id)
         return replica
 
-    def leave(self, owner: str) -> None:
-        """See :meth:`GlobalRequestLoadBalancer.release_owner`."""
+    def leave(self, report: Report) -> None:
+        """See :meth:`GlobalRequestLoadBalancer.leave`."""
         if self._pool.balancer_lives:
-            self._pool.balancer.release_owner(owner)
+            self._pool.balancer.leave(report)
 
 
 class LocalPool:
@@ -146,6 +146,7 @@ class LocalPool:
         self._clients: list[LLMServerClient] = []
         self._given = engines
         self.replicas: dict[str, LocalReplica] = {}
+        self._states: dict[str, ReplicaState] = {}
         self.port = LocalBalancer(self)
 
     async def __aenter__(self) -> Self:
@@ -180,9 +181,15 @@ class LocalPool:
         self.balancer.add_servers({replica_id: self.replicas[replica_id]})
         return replica_id
 
+    def set_state(self, replica_id: str, state: ReplicaState) -> None:
+        """Drain a replica, pause it, or take it back; a restart of the balancer keeps it so."""
+        self.balancer.set_state(replica_id, state)
+        self._states[replica_id] = state
+
     async def remove(self, replica_id: str) -> None:
         """Take a replica out of rotation and stop it."""
         self.balancer.remove_servers([replica_id])
+        self._states.pop(replica_id, None)
         await self.replicas.pop(replica_id).host.close()
 
     async def _make(self, engine: SimulatedArgs | Engine) -> str:
@@ -219,6 +226,8 @@ class LocalPool:
     def restart_balancer(self) -> None:
         """A new life of the balancer, which knows the replicas and nothing else."""
         self._start_balancer(recovering=True)
+        for replica_id, state in self._states.items():
+            self.balancer.set_state(replica_id, state)
 
     @property
     def balancer_lives(self) -> bool:

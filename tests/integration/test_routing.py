@@ -16,7 +16,7 @@ import pytest
 import ray
 
 from workbench import LLMServerClient, RoutingConfig, Workbench
-from workbench.errors import NoReplicaError
+from workbench.errors import BalancerLostError, NoReplicaError
 from workbench.types import Lease, ReplicaState, RoutingSnapshot
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ async def test_calls_outlive_the_balancer_and_it_gets_its_books_back(
     async def restored() -> Any:
         try:
             now = await books(pool)
-        except Exception:  # noqa: BLE001 - it is on its way
+        except BalancerLostError:
             return None
         return now if now.epoch != before.epoch and now.in_flight >= len(names) else None
 
@@ -250,6 +250,27 @@ async def test_calls_outlive_the_balancer_and_it_gets_its_books_back(
     again = [(await turn(client, name, 2)).replica_id for name in names]
     assert again == homes
     await until_idle(pool)
+
+
+async def test_what_was_drained_stays_so_when_the_balancer_starts_over(pool: Workbench) -> None:
+    await asyncio.to_thread(pool.routing.drain, "replica-3", timeout_s=30)
+    before = await books(pool)
+    os.kill(await pool.manager.ask_balancer("pid"), signal.SIGKILL)
+
+    async def restored() -> Any:
+        try:
+            now = await books(pool)
+        except BalancerLostError:
+            return None
+        return now if now.epoch != before.epoch and len(now.replicas) == 4 else None
+
+    states = {r.replica_id: r.state for r in (await until(restored)).replicas}
+    assert states.pop("replica-3") is ReplicaState.DRAINING
+    assert set(states.values()) == {ReplicaState.READY}
+    assert "3/4 replicas ready" in await asyncio.to_thread(repr, pool)
+    await asyncio.to_thread(pool.routing.readmit, "replica-3")
+    ready = {r.replica_id for r in (await books(pool)).replicas if r.state is ReplicaState.READY}
+    assert "replica-3" in ready
 
 
 # -- dead replicas ---------------------------------------------------------------------------

@@ -207,9 +207,9 @@ class GatedBalancer(LocalBalancer):
         self._fail()
         return reply
 
-    def leave(self, owner: str) -> None:
+    def leave(self, report: Report) -> None:
         if self.broken is None:
-            super().leave(owner)
+            super().leave(report)
 
     def _fail(self) -> None:
         if self.broken is not None:
@@ -325,7 +325,7 @@ def noted_pauses(monkeypatch) -> list[float]:
 async def begun(client: LLMServerClient, turns: int = 1) -> None:
     """Return in the very step of the loop in which the client has this many leases."""
     async with asyncio.timeout(WAIT_S):
-        while client._desk is None or client._desk.book.num_open < turns:
+        while client._link is None or client._link.desk.book.num_open < turns:
             await asyncio.sleep(0)
 
 

@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from workbench.config import RoutingConfig
-from workbench.errors import ConfigError, ReplicaDiedError
+from workbench.errors import BalancerLostError, ConfigError, ReplicaDiedError
 from workbench.routing import views
 from workbench.routing.exchange import Exchange
 from workbench.routing.messages import Outcome, Reply
@@ -24,7 +24,7 @@ from workbench.routing.table import RoutingTable
 from workbench.types import Lease, ReplicaState, RoutingEvent, RoutingSnapshot, SessionInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Set
 
     from workbench.routing.messages import Report
     from workbench.routing.ring import Page
@@ -88,8 +88,10 @@ class GlobalRequestLoadBalancer:
 
         Raises:
             NoReplicaError: no replica can take it now; names the reason for each.
-            ConfigError: ``prompt_tokens`` is no count.
+            ConfigError: ``request_id`` is no name, or ``prompt_tokens`` no count.
         """
+        if type(request_id) is not str or not request_id:
+            raise ConfigError("request_id", f"{request_id!r}", allowed="a text that is not empty")
         if type(prompt_tokens) is not int or prompt_tokens < 0:
             raise ConfigError(
                 "prompt_tokens", f"{prompt_tokens!r}", allowed="a whole number from 0"
@@ -102,8 +104,13 @@ class GlobalRequestLoadBalancer:
         lease.handle = self._handles[lease.replica_id]
         return lease
 
-    def release_server(self, lease: Lease) -> bool:
+    def release_server(self, lease: Lease, *, failed: bool = False) -> bool:
         """Give a lease back; False when it was not open any more, which changes nothing.
+
+        Args:
+            lease: as it was acquired.
+            failed: the request failed on its replica, which counts against the replica's health;
+                otherwise it counts for it.
 
         Raises:
             ConfigError: it is no lease.
@@ -112,8 +119,9 @@ class GlobalRequestLoadBalancer:
             raise ConfigError("lease", f"{lease!r}", allowed="what acquire_server returned")
         if lease.epoch != self._table.epoch:
             return False
-        open_still = self._table.close(lease.owner, lease.lease_id)
-        if self._waiting:
+        outcome = Outcome.FAILED if failed else Outcome.OK
+        open_still = self._table.close(lease.owner, lease.lease_id, outcome)
+        if failed or self._waiting:
             self._changed()
         return open_still
 
@@ -141,9 +149,14 @@ class GlobalRequestLoadBalancer:
         self.on_change()
         return reply
 
-    def news(self, owner: str, cursor: int) -> Reply | None:
+    def leave(self, report: Report) -> None:
+        """A client's last report: it is gone, and what it still holds comes back."""
+        self._exchange.farewell(report)
+        self._changed()
+
+    def news(self, owner: str, cursor: int, *, is_sign_of_life: bool = True) -> Reply | None:
         """What a client was not told yet; None for nothing."""
-        return self._exchange.news(owner, cursor)
+        return self._exchange.news(owner, cursor, is_sign_of_life=is_sign_of_life)
 
     def nothing_new(self, cursor: int) -> Reply:
         """The answer to a client that waited in vain."""
@@ -157,6 +170,10 @@ class GlobalRequestLoadBalancer:
     def has_news(self, owner: str) -> bool:
         """Whether there is something that a client was not told yet."""
         return self._exchange.has_news(owner)
+
+    def addressees(self, watching: Set[str]) -> list[str]:
+        """Which of those who watch have news that came up since this was asked last."""
+        return self._exchange.addressees(watching)
 
     def tick(self) -> None:
         """Let happen what is overdue."""
@@ -207,8 +224,11 @@ class GlobalRequestLoadBalancer:
 
         Raises:
             ReplicaDiedError: there is none of this name (any more).
+            BalancerLostError: it is starting over and may not know the replica yet.
         """
         if replica_id not in self._handles:
+            if self._exchange.recovering:
+                raise BalancerLostError("the balancer is starting over")
             raise ReplicaDiedError(replica_id, "it is not in the pool any more")
         return self._handles[replica_id]
 
@@ -249,7 +269,12 @@ class GlobalRequestLoadBalancer:
         self.on_change()
 
     def sessions(self, start: int = 0, limit: int = 1000) -> list[SessionInfo]:
-        """A page of sessions with their history, in the order in which they came."""
+        """A page of sessions with their history, in the order in which they came.
+
+        Raises:
+            ConfigError: a negative ``start`` or ``limit``.
+        """
+        _check_counts(start=start, limit=limit)
         return list(self._table.sessions.infos(start, limit))
 
     def session(self, session_id: str) -> SessionInfo | None:
@@ -270,7 +295,12 @@ class GlobalRequestLoadBalancer:
         )
 
     def events(self, cursor: int = 0, limit: int | None = None) -> Page[RoutingEvent]:
-        """What happened after event number ``cursor``, oldest first."""
+        """What happened after event number ``cursor``, oldest first.
+
+        Raises:
+            ConfigError: a negative ``cursor`` or ``limit``.
+        """
+        _check_counts(cursor=cursor, limit=0 if limit is None else limit)
         return self._table.journal.events(cursor, limit)
 
     def check(self) -> None:
@@ -302,3 +332,9 @@ class GlobalRequestLoadBalancer:
 
 def _nothing() -> None:
     pass
+
+
+def _check_counts(**counts: int) -> None:
+    for name, count in counts.items():
+        if type(count) is not int or count < 0:
+            raise ConfigError(name, f"{count!r}", allowed="a whole number from 0")

@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from workbench.aio import end_task
+from workbench.errors import WorkbenchError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -25,6 +26,9 @@ TICK_S = 0.1
 WATCH_S = 2.0
 """How long a watch waits at most when there is nothing to say. Watching again is a client's
 heartbeat, so that it is shorter where clients are missed sooner."""
+
+FIGURES_S = 0.5
+"""How often engines are asked for their figures, where the policy needs them."""
 
 PROBE_S = 2.0
 """A replica that takes longer to answer than this is not healthy."""
@@ -45,6 +49,7 @@ class BalancerHost:
         self._watching: dict[str, asyncio.Event] = {}
         self._ticker: asyncio.Task[None] | None = None
         self._probing: dict[str, asyncio.Task[None]] = {}
+        self._figures_at_s = 0.0
         self._watch_s = min(WATCH_S, balancer.rules.owner_timeout_s / 4)
         balancer.on_change = self._wake
 
@@ -72,24 +77,32 @@ class BalancerHost:
         finally:
             if self._watching.get(owner) is event:
                 del self._watching[owner]
-        return self._balancer.news(owner, cursor) or self._balancer.nothing_new(cursor)
+        # Whoever began to watch may be gone by now.
+        news = self._balancer.news(owner, cursor, is_sign_of_life=False)
+        return news or self._balancer.nothing_new(cursor)
 
     def _wake(self) -> None:
-        for owner, event in self._watching.items():
-            if not event.is_set() and self._balancer.has_news(owner):
-                event.set()
+        for owner in self._balancer.addressees(self._watching.keys()):
+            self._watching[owner].set()
 
     async def _tick(self) -> None:
         while True:
             try:
                 self._balancer.tick()
-                due = self._balancer.probes_due()
-                figures = self._balancer.get_all_servers() if self._balancer.needs_engine else []
-                for replica_id in [*due, *figures]:
-                    self._ask(replica_id, is_due=replica_id in due)
+                for replica_id in self._balancer.probes_due():
+                    self._ask(replica_id, is_due=True)
+                for replica_id in self._figures_due():
+                    self._ask(replica_id, is_due=False)
             except Exception:  # the pool must not lose its clock over one bad moment
                 logger.exception("a tick of the balancer failed")
             await asyncio.sleep(TICK_S)
+
+    def _figures_due(self) -> list[str]:
+        now_s = asyncio.get_running_loop().time()
+        if not self._balancer.needs_engine or now_s < self._figures_at_s:
+            return []
+        self._figures_at_s = now_s + FIGURES_S
+        return self._balancer.get_all_servers()
 
     def _ask(self, replica_id: str, *, is_due: bool) -> None:
         if replica_id not in self._probing:
@@ -106,7 +119,14 @@ class BalancerHost:
         except TimeoutError:
             problem = f"no answer within {PROBE_S:g} s"
         except Exception as error:  # noqa: BLE001 - whatever it is, the replica is not well
-            problem = f"{type(error).__name__}: {error}"
+            problem = _in_short(error)
         self._balancer.set_engine(replica_id, figures)
         if is_due:
             self._balancer.probed(replica_id, problem)
+
+
+def _in_short(error: Exception) -> str:
+    """One line; our own errors speak for themselves."""
+    lines = str(error).strip().splitlines()
+    told = lines[0] if lines else ""
+    return told if isinstance(error, WorkbenchError) else f"{type(error).__name__}: {told}"

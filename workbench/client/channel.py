@@ -40,7 +40,7 @@ class Channel:
     """See the module."""
 
     def __init__(self, port: ReplicaPort, channel_id: str) -> None:
-        self._port = port
+        self.port = port
         self._id = channel_id
         self._queues: dict[str, asyncio.Queue[TokenDelta | Exception]] = {}
         self._outbox: list[GenerateRequest] = []
@@ -77,7 +77,7 @@ class Channel:
         finally:
             del self._queues[request.request_id]
             if not over:
-                self._port.abort([request.request_id])
+                self.port.abort([request.request_id])
 
     async def aclose(self, reason: Exception) -> None:
         """End the channel's tasks; what is open on it ends with ``reason``. Idempotent."""
@@ -85,7 +85,7 @@ class Channel:
         self._tell_all(reason)
         await end_task(self._sender)
         await end_task(self._listener)
-        self._port.close_channel(self._id)
+        self.port.close_channel(self._id)
 
     def _tell(self, request_id: str, news: TokenDelta | Exception) -> None:
         if queue := self._queues.get(request_id):
@@ -105,7 +105,7 @@ class Channel:
             wanted = [request for request in batch if request.request_id in self._queues]
             refusals: Sequence[Exception | None]
             try:
-                refusals = await self._port.submit(self._id, wanted)
+                refusals = await self.port.submit(self._id, wanted)
             except Exception as error:  # noqa: BLE001 - handed to everyone who waits for it
                 refusals = [error] * len(wanted)
             for request, refusal in zip(wanted, refusals, strict=True):
@@ -114,7 +114,7 @@ class Channel:
             # An abort may overtake the submission that it is about.
             left = [r.request_id for r in wanted if r.request_id not in self._queues]
             if left:
-                self._port.abort(left)
+                self.port.abort(left)
             self._listen()
 
     def _listen(self) -> None:
@@ -124,7 +124,7 @@ class Channel:
     async def _hear(self) -> None:
         while self._queues:
             try:
-                self._delivered, deltas = await self._port.collect(self._id, self._delivered)
+                self._delivered, deltas = await self.port.collect(self._id, self._delivered)
             except Exception as error:  # noqa: BLE001 - handed to every open request
                 self._tell_all(error)
                 return

@@ -14,21 +14,22 @@ import uuid
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Self
 
-from workbench.client.channel import Channel
 from workbench.client.deadline import deadline
-from workbench.client.desk import BalancerPort, LeaseDesk
 from workbench.client.generation import Generation
+from workbench.client.link import Link
 from workbench.errors import (
     NoProgressError,
-    PoolClosedError,
     ReplicaDiedError,
     ReplicaError,
+    RequestError,
 )
 from workbench.routing.messages import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
+    from workbench.client.channel import Channel
+    from workbench.client.desk import BalancerPort
     from workbench.types import SamplingParams, TokenDelta, TokenOutput
 
 MAX_STALLED_ATTEMPTS = 4
@@ -62,14 +63,15 @@ class LLMServerClient:
         self._reset()
 
     def _reset(self) -> None:
-        self.owner = uuid.uuid4().hex
-        self._channels: dict[str, Channel] = {}
-        self._desk: LeaseDesk | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._link: Link | None = None
+
+    @property
+    def owner(self) -> str:
+        """The name under which its leases are booked; empty before the first call."""
+        return self._link.owner if self._link is not None else ""
 
     def __getstate__(self) -> dict[str, Any]:
-        of_one_loop = {"owner", "_channels", "_desk", "_loop"}
-        return {name: value for name, value in vars(self).items() if name not in of_one_loop}
+        return {name: value for name, value in vars(self).items() if name != "_link"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -86,6 +88,7 @@ class LLMServerClient:
         sampling_params: SamplingParams,
         priority: int = 0,
         deadline_s: float | None = None,
+        **media: None,
     ) -> TokenOutput:
         """Sample a completion.
 
@@ -97,6 +100,7 @@ class LLMServerClient:
             priority: lower goes first, where turns wait for a replica and where the engine's
                 scheduling policy heeds it.
             deadline_s: seconds from now after which the call is given up.
+            media: ``image_data`` and the like, as agent loops for verl pass them; must be None.
 
         Raises:
             RequestError: the engine refuses the request; names the field.
@@ -104,6 +108,9 @@ class LLMServerClient:
             NoProgressError: several attempts in a row brought nothing.
             DeadlineError: the deadline passed; says what kept the turn waiting, if it did.
         """
+        for name, value in media.items():
+            if value is not None:
+                raise RequestError(name, "is not supported", allowed="None")
         generation = self._generation(request_id, prompt_ids, sampling_params, priority)
         async with deadline(deadline_s, generation), aclosing(self._attempts(generation)) as deltas:
             async for _ in deltas:
@@ -129,21 +136,17 @@ class LLMServerClient:
 
     def end_session(self, request_id: str) -> None:
         """Say that no further turn of this session will come."""
-        if self._desk is not None:
-            self._desk.end_session(request_id)
+        if self._link is not None:
+            self._link.desk.end_session(request_id)
 
     async def aclose(self) -> None:
         """Stop listening to the replicas; calls in flight end with :class:`PoolClosedError`.
 
         Idempotent; the client can be used again.
         """
-        channels, self._channels = self._channels, {}
-        desk, self._desk = self._desk, None
-        for channel in channels.values():
-            await channel.aclose(PoolClosedError("the client was closed during this call"))
-        if desk is not None:
-            await desk.aclose()
-            self.owner = uuid.uuid4().hex
+        link, self._link = self._link, None
+        if link is not None:
+            await link.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -168,12 +171,12 @@ class LLMServerClient:
         )
 
     async def _attempts(self, generation: Generation) -> AsyncGenerator[TokenDelta, None]:
-        stalled = 0
+        link, stalled = self._own_link(), 0
         while not generation.finished:
             before = generation.num_tokens
             failure: ReplicaError | None = None
             try:
-                async with aclosing(self._attempt(generation)) as deltas:
+                async with aclosing(self._attempt(link, generation)) as deltas:
                     async for delta in deltas:
                         yield delta
             except ReplicaError as error:
@@ -186,10 +189,11 @@ class LLMServerClient:
         """Whether a generation that seems to be over is to be resumed."""
         return False
 
-    async def _attempt(self, generation: Generation) -> AsyncGenerator[TokenDelta, None]:
+    async def _attempt(
+        self, link: Link, generation: Generation
+    ) -> AsyncGenerator[TokenDelta, None]:
         """One try on one replica, under one lease."""
-        desk = self._own_desk()
-        context_ids = generation.context_ids
+        desk, context_ids = link.desk, generation.context_ids
         lease = desk.take(generation.session_id, len(context_ids))
         if lease is None:
             try:
@@ -199,32 +203,28 @@ class LLMServerClient:
             except asyncio.CancelledError:
                 generation.waited_for = desk.book.waiting
                 raise
-        outcome, used = Outcome.OK, {}
+        outcome, used = Outcome.LEFT, {}
         channel: Channel | None = None
         try:
             request = generation.begin_attempt(lease.replica_id)
-            channel = await self._channel(lease.replica_id)
+            channel = await link.channel(lease.replica_id)
             async with aclosing(channel.run(request)) as deltas:
                 async for delta in deltas:
                     generation.add(delta)
                     yield delta
-            used = generation.attempt_usage()
+            outcome, used = Outcome.OK, generation.attempt_usage()
         except ReplicaError as error:
             died = isinstance(error, ReplicaDiedError)
             outcome = Outcome.DIED if died else Outcome.FAILED
-            await self._drop(lease.replica_id, channel, error)
+            await link.drop(lease.replica_id, channel, error)
             raise
-        except (asyncio.CancelledError, GeneratorExit):
-            outcome = Outcome.LEFT
+        except RequestError:
+            raise  # its own fault
+        except Exception:
+            outcome = Outcome.FAILED
             raise
         finally:
             desk.give_back(lease, outcome, **used)
-
-    async def _drop(self, replica_id: str, channel: Channel | None, failure: ReplicaError) -> None:
-        """End the channel to a replica, unless another call did; its calls go on elsewhere."""
-        if channel is not None and self._channels.get(replica_id) is channel:
-            del self._channels[replica_id]
-            await channel.aclose(failure)
 
     async def _back_off(self, stalled: int, failure: ReplicaError | None) -> None:
         if stalled >= self._max_stalled_attempts:
@@ -232,21 +232,12 @@ class LLMServerClient:
         if stalled:
             await asyncio.sleep(min(MAX_BACKOFF_S, self._backoff_s * 2 ** (stalled - 1)))
 
-    def _own_desk(self) -> LeaseDesk:
-        """The desk on the running loop; on another loop than the last one, this client is new."""
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            if any(channel.busy for channel in self._channels.values()):
+    def _own_link(self) -> Link:
+        """The link on the running loop; on another loop than the last one, this client is new."""
+        if self._link is not None and self._link.loop is not asyncio.get_running_loop():
+            if self._link.busy:
                 raise RuntimeError("this client is in use on another event loop; make another one")
-            self._channels.clear()
-            self._desk, self._loop = None, loop
-            self.owner = uuid.uuid4().hex
-        if self._desk is None:
-            self._desk = LeaseDesk(self._balancer, self.owner)
-        return self._desk
-
-    async def _channel(self, replica_id: str) -> Channel:
-        if replica_id not in self._channels:
-            port = await self._balancer.replica(replica_id)
-            self._channels.setdefault(replica_id, Channel(port, self.owner))
-        return self._channels[replica_id]
+            self._link = None
+        if self._link is None:
+            self._link = Link(self._balancer, uuid.uuid4().hex)
+        return self._link

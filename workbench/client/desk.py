@@ -8,6 +8,7 @@ poll that brings revocations and tells the balancer that this client lives.
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,14 +20,20 @@ from workbench.routing.policies.base import Need
 from workbench.routing.prefix import block_hashes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from workbench.client.channel import ReplicaPort
     from workbench.routing.messages import Reply, Report
     from workbench.types import Lease
 
-RETRY_S = 0.1
-"""Pause before a balancer that could not be reached is tried again."""
+RETRY_S = 0.05
+"""Pause before a balancer that could not be reached is tried again; doubles each time."""
+
+MAX_RETRY_S = 0.4
+"""Longest such pause; well within the time that a restarted balancer waits for its clients."""
+
+IDLE_S = 60.0
+"""A client that was not used for this long stops listening; a next call begins afresh."""
 
 logger = logging.getLogger(__name__)
 
@@ -47,8 +54,8 @@ class BalancerPort(Protocol):
         """The long poll. Raises as :meth:`exchange` does."""
         ...
 
-    def leave(self, owner: str) -> None:
-        """The client is gone; does not wait."""
+    def leave(self, report: Report) -> None:
+        """The client is gone, and this is its last report; does not wait."""
         ...
 
     async def replica(self, replica_id: str) -> ReplicaPort:
@@ -59,9 +66,13 @@ class BalancerPort(Protocol):
 class LeaseDesk:
     """One client's leases; lives on one event loop."""
 
-    def __init__(self, port: BalancerPort, owner: str) -> None:
-        self.book = LeaseBook(owner)
+    def __init__(
+        self, port: BalancerPort, owner: str, *, on_void: Callable[[str], None] | None = None
+    ) -> None:
+        self.book = LeaseBook(owner, on_void)
         self._port = port
+        self._retry_s = RETRY_S
+        self._used_s = 0.0
         self._waiters: dict[int, asyncio.Future[Lease]] = {}
         self._oldest_s: float | None = None
         self._urgent = asyncio.Event()
@@ -93,12 +104,12 @@ class LeaseDesk:
             RequestError: the policy has to see the prompt, and it is none.
         """
         if self._closed:
-            raise self._closed
+            raise copy.copy(self._closed)
         if self.book.epoch == 0:  # what the policy has to see is known after the first reply
             self._notice()
             await self._greeted.wait()
         if self._trouble and (self._closed or self.book.epoch == 0):
-            raise self._trouble
+            raise copy.copy(self._trouble)
         lease_id = self.book.want(session_id, len(prompt_ids), priority, self._blocks(prompt_ids))
         waiter: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
         self._waiters[lease_id] = waiter
@@ -166,14 +177,14 @@ class LeaseDesk:
         self._close(PoolClosedError("the client was closed during this call"))
         await end_task(self._reporter)
         await end_task(self._watch)
-        self._port.leave(self.book.owner)
+        self._port.leave(self.book.report())
 
     # -- telling ----------------------------------------------------------------------------
 
     def _notice(self, *, urgent: bool = False) -> None:
         """Something is to be reported: at once, or within the report interval."""
         if self._oldest_s is None:
-            self._oldest_s = asyncio.get_running_loop().time()
+            self._used_s = self._oldest_s = asyncio.get_running_loop().time()
         if urgent:
             self._urgent.set()
         if self._closed is None and (self._reporter is None or self._reporter.done()):
@@ -212,17 +223,25 @@ class LeaseDesk:
             self._oldest_s = oldest_s
             if not isinstance(error, BalancerLostError):
                 self._fail_waiting(error)
-            await asyncio.sleep(RETRY_S)
+            await self._pause()
             return
         if reply.resync:
             self.book.lost(report)
+            await self._pause()
+        else:
+            self._retry_s = RETRY_S
         self._take_in(reply)
+
+    async def _pause(self) -> None:
+        """Before the balancer is tried again; longer each time."""
+        await asyncio.sleep(self._retry_s)
+        self._retry_s = min(MAX_RETRY_S, 2 * self._retry_s)
 
     # -- hearing ----------------------------------------------------------------------------
 
     async def _watch_all(self) -> None:
         try:
-            while True:
+            while not self._idle():
                 try:
                     reply = await self._port.watch(self.book.owner, self.book.cursor)
                 except PoolClosedError:
@@ -230,15 +249,31 @@ class LeaseDesk:
                 except Exception as error:  # its end would be this client's silence
                     if not isinstance(error, BalancerLostError):
                         logger.exception("the watch of client %s failed", self.book.owner)
-                    await asyncio.sleep(RETRY_S)
+                    await self._pause()
                     self.book.start_over()
                     self._notice(urgent=True)
                     continue
                 self._take_in(reply)
                 if reply.resync:  # until the balancer has taken in the report that it asked for
-                    await asyncio.sleep(RETRY_S)
+                    await self._pause()
         except PoolClosedError as error:
             self._close(error)
+        except asyncio.CancelledError:
+            if self._closed is None:  # the loop ends, and nobody said goodbye
+                self._port.leave(self.book.report())
+            raise
+
+    def _idle(self) -> bool:
+        """Whether nobody seems to use this client any more: then nobody need hear of it.
+
+        Its pins go too, since it hears of no revocation from here on; it starts over when used.
+        """
+        unused_s = asyncio.get_running_loop().time() - self._used_s
+        if self.book.num_open or self._waiters or self.book.dirty or unused_s < IDLE_S:
+            return False
+        self._port.leave(self.book.report())
+        self.book.start_over(forget_pins=True)
+        return True
 
     def _take_in(self, reply: Reply) -> None:
         for lease_id, answer in self.book.apply(reply):
@@ -266,4 +301,4 @@ class LeaseDesk:
         self._greeted = asyncio.Event()
         for waiter in self._waiters.values():
             if not waiter.done():
-                waiter.set_exception(error)
+                waiter.set_exception(copy.copy(error))  # each grows a traceback of its own

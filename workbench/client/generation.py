@@ -10,6 +10,7 @@ import hashlib
 import time
 import uuid
 from array import array
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import RequestError
@@ -43,6 +44,12 @@ class Generation:
         deterministic: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        if not isinstance(session_id, str) or not session_id:
+            raise RequestError("request_id", f"{session_id!r}", allowed="a text that is not empty")
+        if isinstance(prompt_ids, str | bytes) or not isinstance(prompt_ids, Iterable):
+            raise RequestError("prompt_ids", f"{prompt_ids!r}", allowed="a sequence of token ids")
+        if not isinstance(sampling, Mapping):
+            raise RequestError("sampling_params", f"{sampling!r}", allowed="a mapping")
         self.session_id = session_id
         self.priority = checked_priority(priority)
         self.waited_for = ""

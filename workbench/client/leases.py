@@ -7,6 +7,7 @@ that session begin here without asking. Pure book-keeping; :mod:`workbench.clien
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from workbench.routing.messages import (
@@ -22,6 +23,8 @@ from workbench.routing.messages import (
 from workbench.types import Lease
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from workbench.routing.messages import Grant, Reply, Revocation
     from workbench.routing.policies.base import Need
 
@@ -42,8 +45,10 @@ class _Use:
 class LeaseBook:
     """See the module. A lease is given back exactly once; a second time changes nothing."""
 
-    def __init__(self, owner: str) -> None:
+    def __init__(self, owner: str, on_void: Callable[[str], None] | None = None) -> None:
         self.owner = owner
+        self._on_void = on_void or _nothing
+        """Called with each replica whose pins are void, or with "" for all."""
         self.epoch = 0
         """Of the balancer that was last heard; 0 before the first reply."""
         self.needs: frozenset[Need] = frozenset()
@@ -54,6 +59,8 @@ class LeaseBook:
         self._ids = itertools.count(1)
         self._number = 0
         self._full = True
+        self._said_all = False
+        """Whether the last report was a full one."""
         self._pins: dict[str, tuple[str, int]] = {}
         self._void: dict[str, int] = {}
         """Replica id → pins there with an older stamp are void."""
@@ -69,6 +76,8 @@ class LeaseBook:
         self._uses: dict[str, _Use] = {}
         self._ended: list[str] = []
         self._failures: list[Failure] = []
+        self._lost: list[Report] = []
+        """Reports that may not have been heard, as far as they may have to be said again."""
 
     # -- leases -----------------------------------------------------------------------------
 
@@ -78,6 +87,8 @@ class LeaseBook:
         if pin is None:
             return None
         replica_id, stamp = pin
+        if stamp == ASK:
+            return None  # only kept to say where the session is
         if stamp < self._void.get(replica_id, 0):
             del self._pins[session_id]
             return None
@@ -152,7 +163,7 @@ class LeaseBook:
     @property
     def num_pins(self) -> int:
         """Session leases."""
-        return len(self._pins)
+        return sum(stamp != ASK for _, stamp in self._pins.values())
 
     def _use(self, session_id: str, replica_id: str) -> _Use:
         use = self._uses.get(session_id)
@@ -185,6 +196,7 @@ class LeaseBook:
         """What changed since the last one; everything that is held where the balancer asked so."""
         self._number += 1
         full, self._full = self._full, False
+        self._said_all = full
         opened = self._open if full else self._unreported
         report = Report(
             self.owner,
@@ -202,7 +214,10 @@ class LeaseBook:
             failures=self._failures,
             pins=[(session, pin[0]) for session, pin in self._pins.items()] if full else [],
             cursor=self.cursor,
+            again=self._lost if full else [],
         )
+        if full:
+            self._lost = []
         self._unsent, self._closed, self._uses = {}, [], {}
         self._ended, self._failures, self._unreported = [], [], set()
         return report
@@ -214,15 +229,8 @@ class LeaseBook:
     def lost(self, report: Report) -> None:
         """Nobody may have heard a report: the next one says all that is held."""
         self._full = True
-        self._ended += report.ended
-        self._failures += report.failures
-        for usage in report.usage:
-            use = self._use(usage.session_id, usage.replica_id)
-            use.turns += usage.local_turns
-            use.prompt += usage.prompt_tokens
-            use.sampled += usage.sampled_tokens
-            use.cached += usage.cached_tokens
-            use.context = use.context or usage.context_tokens
+        told = replace(report, full=False, wants=[], opened=[], closed=[], pins=[], again=[])
+        self._lost += [*report.again, told]
 
     def apply(self, reply: Reply) -> list[tuple[int, Lease | Exception]]:
         """Obey a reply; the wants that it answers, each with its lease or the reason for none."""
@@ -230,12 +238,15 @@ class LeaseBook:
             return []  # overtaken by the balancer's next life
         if reply.epoch > self.epoch:
             self._new_epoch(reply.epoch)
+            # Unless it answers all that was ever said, the new life does not know everything.
+            self._full = self._full or reply.answers != self._number or not self._said_all
         if reply.resync:
             self._full = True
             return []
         self.needs, self.report_s = reply.needs, reply.report_s
         if reply.forget_pins:
             self._pins.clear()
+            self._on_void("")
             self._pinned_from = max(self._pinned_from, reply.cursor)
         for revocation in reply.revocations:
             self._obey(revocation)
@@ -251,27 +262,32 @@ class LeaseBook:
             self.waiting = reply.waiting
         return answers
 
-    def start_over(self) -> None:
+    def start_over(self, *, forget_pins: bool = False) -> None:
         """An answer may have been lost: the next report says all that is held."""
         self._full = True
+        if forget_pins:
+            self._pins.clear()
 
     def _new_epoch(self, epoch: int) -> None:
         """Stamps start over with the balancer; what is pinned stays so until it says otherwise."""
         self.epoch = epoch
         self._failures = [failure._replace(stamp=0) for failure in self._failures]
+        self._lost = [replace(report, failures=[]) for report in self._lost]
         self._open = {i: (lease, tokens, 0) for i, (lease, tokens, _) in self._open.items()}
         self.cursor = self._pinned_from = 0
         self._void.clear()
-        self._pins = {session: (pin[0], 0) for session, pin in self._pins.items()}
+        self._pins = {session: (pin[0], min(pin[1], 0)) for session, pin in self._pins.items()}
 
     def _obey(self, revocation: Revocation) -> None:
         if revocation.replica_id:
             void_before = self._void.get(revocation.replica_id, 0)
             self._void[revocation.replica_id] = max(void_before, revocation.stamp)
+            self._on_void(revocation.replica_id)
             return
         self._pinned_from = max(self._pinned_from, revocation.stamp)
         if not revocation.session_id:
             self._pins.clear()
+            self._on_void("")
         if (pin := self._pins.get(revocation.session_id)) and pin[1] < revocation.stamp:
             del self._pins[revocation.session_id]
 
@@ -284,11 +300,13 @@ class LeaseBook:
         lease = Lease(grant.lease_id, want.session_id, grant.replica_id, self.owner, self.epoch)
         stamp = self.cursor if grant.stamp == ASK else grant.stamp
         self._open[grant.lease_id] = (lease, want.prompt_tokens, stamp)
-        if grant.stamp < self._pinned_from or grant.stamp == ASK:
-            self._pins.pop(want.session_id, None)
-        else:
-            if len(self._pins) >= MAX_PINS:
-                for session_id in list(itertools.islice(self._pins, MAX_PINS // 2)):
-                    del self._pins[session_id]
-            self._pins[want.session_id] = (grant.replica_id, grant.stamp)
+        if len(self._pins) >= MAX_PINS:
+            for session_id in list(itertools.islice(self._pins, MAX_PINS // 2)):
+                del self._pins[session_id]
+        alone = grant.stamp != ASK and grant.stamp >= self._pinned_from
+        self._pins[want.session_id] = (grant.replica_id, grant.stamp if alone else ASK)
         return lease
+
+
+def _nothing(_: str) -> None:
+    pass

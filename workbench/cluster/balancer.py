@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import TYPE_CHECKING, Any
 
 import ray
 
 from workbench.balancer import BalancerHost, GlobalRequestLoadBalancer
+from workbench.cluster.ports import our_errors
+from workbench.errors import PoolError
 
 if TYPE_CHECKING:
     from workbench.config import RoutingConfig
     from workbench.routing.messages import Reply
-    from workbench.types import EngineFigures
+    from workbench.types import EngineFigures, ReplicaState
 
 MAX_CALLS = 10_000
 """Calls at once; each client keeps one long poll."""
@@ -23,16 +24,14 @@ class BalancerActor(GlobalRequestLoadBalancer):
     """Becomes a Ray actor in :mod:`workbench.cluster.controller`.
 
     All its calls run on one event loop, and only :meth:`watch` waits: each is atomic. Every life
-    has an epoch of its own. After a restart it asks the controller for the replicas; clients say
-    what they hold when they hear of the new epoch.
+    has an epoch of its own, which the controller counts. After a restart the controller says which
+    replicas there are; clients say what they hold when they hear of the new epoch.
     """
 
     def __init__(self, controller: Any, rules: RoutingConfig, seed: int) -> None:
-        again = ray.get_runtime_context().was_current_actor_reconstructed
-        super().__init__(seed=seed, rules=rules, epoch=time.time_ns(), recovering=again)
+        epoch: int = ray.get(controller.begin_epoch.remote()) if controller else 1
+        super().__init__(seed=seed, rules=rules, epoch=epoch, recovering=epoch > 1)
         self._host = BalancerHost(self, _ask)
-        if again:
-            controller.restore_balancer.remote()
 
     async def watch(self, owner: str, cursor: int) -> Reply:
         """See :meth:`BalancerHost.watch`."""
@@ -42,10 +41,12 @@ class BalancerActor(GlobalRequestLoadBalancer):
         """Let time pass."""
         self._host.start()
 
-    async def restore(self, replicas: dict[str, Any]) -> None:
-        """The replicas that a former life knew; those that it knows again are passed over."""
+    async def restore(self, replicas: dict[str, Any], states: dict[str, ReplicaState]) -> None:
+        """The replicas that a former life knew, with the states that somebody wanted for them."""
         known = self.get_all_servers()
         self.add_servers({name: handle for name, handle in replicas.items() if name not in known})
+        for replica_id, state in states.items():
+            self.set_state(replica_id, state)
         self._host.start()
 
     async def pid(self) -> int:
@@ -54,5 +55,6 @@ class BalancerActor(GlobalRequestLoadBalancer):
 
 
 async def _ask(replica: Any) -> EngineFigures:
-    figures: EngineFigures = await replica.probe.remote()
+    with our_errors(PoolError("its process is gone"), PoolError("its process cannot be reached")):
+        figures: EngineFigures = await replica.probe.remote()
     return figures

@@ -63,6 +63,10 @@ class PoolController:
         self._config = config
         self._placement = placement
         self._replicas: dict[str, _Replica] = {}
+        self._wanted: dict[str, ReplicaState] = {}
+        """What somebody wants a replica's state to be, where that is not for itself to say."""
+        self._epoch = 0
+        self._restoring: asyncio.Task[None] | None = None
         balancer: Any = ray.remote(BalancerActor)
         myself = ray.get_runtime_context().current_actor
         self._balancer = balancer.options(
@@ -169,15 +173,30 @@ class PoolController:
         """The balancer actor."""
         return self._balancer
 
-    async def restore_balancer(self) -> None:
-        """The balancer is starting over: tell it of the replicas as soon as it can be reached."""
+    async def begin_epoch(self) -> int:
+        """The balancer begins another life; after the first, it has to be told of the replicas."""
+        self._epoch += 1
+        if self._epoch > 1:
+            self._restoring = asyncio.create_task(self._restore_balancer())
+        return self._epoch
+
+    async def _restore_balancer(self) -> None:
         while True:
             try:
-                await self._balancer.restore.remote(await self.handles())
+                await self._balancer.restore.remote(await self.handles(), self._wanted)
             except ActorUnavailableError:
                 await asyncio.sleep(RESTORE_S)
             else:
                 return
+
+    async def set_state(self, replica_id: str, state: ReplicaState) -> None:
+        """Drain a replica, pause it, or take it back; the balancer keeps to it after a restart.
+
+        Raises:
+            ConfigError: unknown replica.
+        """
+        await self._balancer.set_state.remote(replica_id, state)
+        self._wanted[replica_id] = state
 
     async def statuses(self) -> list[ReplicaStatus]:
         """Each replica with its stage, while the pool starts and later."""
@@ -242,9 +261,9 @@ class PoolController:
 def _side_by_side(
     status: ReplicaStatus, load: ReplicaLoad | None, engine: EngineFigures | None
 ) -> ReplicaSnapshot:
-    """One replica's views; that clients lost it is known to the balancer first."""
-    if load is not None and load.state is ReplicaState.UNHEALTHY:
-        status = replace(status, state=ReplicaState.UNHEALTHY)
+    """One replica's views; whether one that was started takes work is the balancer's to say."""
+    if load is not None and status.state is ReplicaState.READY:
+        status = replace(status, state=load.state)
     return ReplicaSnapshot(status, load, engine)
 
 

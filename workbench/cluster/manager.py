@@ -23,7 +23,7 @@ from workbench.engines.vllm_args import check_engine_args
 from workbench.errors import PoolClosedError, PoolError
 from workbench.models import check_model
 from workbench.routing.policies import make_policy
-from workbench.types import PoolSnapshot, ReplicaStatus
+from workbench.types import PoolSnapshot, ReplicaState, ReplicaStatus
 
 if TYPE_CHECKING:
     from workbench.config import PoolConfig
@@ -105,6 +105,14 @@ class LLMServerManager:
         with balancer_errors():
             return await getattr(self._balancer, method).remote(*args)
 
+    async def set_state(self, replica_id: str, state: ReplicaState) -> None:
+        """Drain a replica, pause it, or take it back.
+
+        Raises:
+            ConfigError: unknown replica.
+        """
+        await self._ask("set_state", replica_id, state)
+
     async def statuses(self) -> list[ReplicaStatus]:
         """Each replica's state."""
         statuses: list[ReplicaStatus] = await self._ask("statuses")
@@ -126,13 +134,13 @@ class LLMServerManager:
             pass  # it is gone already, which is what was wanted
         self._closed = True
 
-    async def _ask(self, method: str) -> Any:
+    async def _ask(self, method: str, *args: Any) -> Any:
         gone = PoolClosedError(f"the pool {self.config.name!r} was closed")
         if self._closed:
             raise gone
         away = PoolError(f"the pool {self.config.name!r} cannot be reached just now")
         with our_errors(gone, away):
-            return await getattr(self._controller, method).remote()
+            return await getattr(self._controller, method).remote(*args)
 
 
 def check_config(config: PoolConfig) -> None:

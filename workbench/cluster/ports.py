@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +50,12 @@ class RayReplica:
         self.replica_id = replica_id
         self._handle = handle
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RayReplica) and self._handle == other._handle
+
+    def __hash__(self) -> int:
+        return hash(self._handle)
+
     async def submit(
         self, channel_id: str, requests: Sequence[GenerateRequest]
     ) -> Sequence[Exception | None]:
@@ -85,14 +90,10 @@ class RayReplica:
 
 
 class RayBalancer:
-    """The balancer actor as the client sees it; keeps the replicas' handles it has seen."""
+    """The balancer actor as the client sees it."""
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle
-        self._replicas: dict[str, RayReplica] = {}
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return functools.partial(RayBalancer, self._handle), ()
 
     async def exchange(self, report: Report) -> Reply:
         """One round trip."""
@@ -107,16 +108,14 @@ class RayBalancer:
         return reply
 
     async def replica(self, replica_id: str) -> RayReplica:
-        """A round trip at first, from memory afterwards."""
-        if replica_id not in self._replicas:
-            with balancer_errors():
-                handle = await self._handle.handle.remote(replica_id)
-            self._replicas[replica_id] = RayReplica(replica_id, handle)
-        return self._replicas[replica_id]
+        """One round trip."""
+        with balancer_errors():
+            handle = await self._handle.handle.remote(replica_id)
+        return RayReplica(replica_id, handle)
 
-    def leave(self, owner: str) -> None:
+    def leave(self, report: Report) -> None:
         """Sent and not waited for."""
-        self._handle.release_owner.remote(owner)
+        self._handle.leave.remote(report)
 
 
 def balancer_errors() -> AbstractContextManager[None]:

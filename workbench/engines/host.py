@@ -143,8 +143,8 @@ class EngineHost:
         Raises:
             ReplicaDiedError: the engine is gone.
         """
-        if self._death:
-            raise self._death
+        if self._death:  # a copy: each time one is raised its traceback grows
+            raise ReplicaDiedError(self._death.replica_id, self._death.cause)
         return self.figures()
 
     async def close(self) -> None:

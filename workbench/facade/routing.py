@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from workbench.errors import DeadlineError
+from workbench.errors import BalancerLostError, ConfigError, DeadlineError, PoolError
 from workbench.facade.html import percent, table
 from workbench.types import ReplicaState
 
@@ -41,7 +41,10 @@ class Routing:
         self._call = call
 
     def __repr__(self) -> str:
-        books = self.snapshot()
+        try:
+            books = self.snapshot()
+        except PoolError as error:  # a repr never raises
+            return f"Routing({error})"
         rate = "no turn yet" if books.sticky_rate is None else f"{books.sticky_rate:.0%} sticky"
         return (
             f"Routing({books.policy}, {books.sessions} sessions, {books.in_flight} in flight, "
@@ -113,22 +116,39 @@ class Routing:
             ConfigError: unknown replica.
             DeadlineError: it still has work after ``timeout_s``; it goes on draining.
         """
+        if timeout_s is not None and not (isinstance(timeout_s, int | float) and timeout_s > 0):
+            raise ConfigError("timeout_s", f"{timeout_s!r}", allowed="seconds above 0, or None")
         self._call(self._drain(replica_id, timeout_s))
 
     def readmit(self, replica_id: str) -> None:
-        """Take a replica back into rotation."""
-        self._ask("set_state", replica_id, ReplicaState.READY)
+        """Take a replica back into rotation; one that is unhealthy is asked for its health now."""
+        self._call(self._manager.set_state(replica_id, ReplicaState.READY))
 
     async def _drain(self, replica_id: str, timeout_s: float | None) -> None:
-        balancer = self._manager.ask_balancer
-        await balancer("set_state", replica_id, ReplicaState.DRAINING)
+        await self._manager.set_state(replica_id, ReplicaState.DRAINING)
+        rules = self._manager.config.routing
         late_s = None if timeout_s is None else time.monotonic() + timeout_s
         # Clients may have begun turns that the balancer has yet to hear of.
-        await asyncio.sleep(self._manager.config.routing.report_s + POLL_S)
-        while left := await balancer("get_inflight_count", replica_id):
+        sure_s, epoch = time.monotonic() + rules.report_s + POLL_S, 0
+        while True:
+            books = await self._books()
+            if books is None or (epoch and books.epoch != epoch):
+                sure_s = time.monotonic() + rules.recovery_s + rules.report_s + POLL_S
+            epoch = books.epoch if books else epoch
+            left = _in_flight(books, replica_id)
+            if left == 0 and time.monotonic() >= sure_s:
+                return
             if late_s is not None and time.monotonic() >= late_s:
                 raise DeadlineError(f"{replica_id} still has {left} in flight after {timeout_s} s")
             await asyncio.sleep(POLL_S)
+
+    async def _books(self) -> RoutingSnapshot | None:
+        """None while the balancer starts over."""
+        try:
+            books: RoutingSnapshot = await self._manager.ask_balancer("snapshot")
+        except BalancerLostError:
+            return None
+        return books
 
     def _ask(self, method: str, *args: Any) -> Any:
         return self._call(self._manager.ask_balancer(method, *args))
@@ -136,3 +156,13 @@ class Routing:
 
 def _frame(rows: list[dict[str, Any]], columns: dict[str, str]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(columns)).astype(columns)
+
+
+def _in_flight(books: RoutingSnapshot | None, replica_id: str) -> int | None:
+    """None where that is not known."""
+    found = (
+        [load.in_flight for load in books.replicas if load.replica_id == replica_id]
+        if books
+        else []
+    )
+    return found[0] if found else None

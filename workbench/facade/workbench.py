@@ -20,7 +20,7 @@ from workbench.client import LLMServerClient
 from workbench.cluster.connection import Connection, connect
 from workbench.cluster.manager import LLMServerManager, check_config, check_room
 from workbench.cluster.workers import RayWorker
-from workbench.config import PoolConfig, RoutingConfig
+from workbench.config import DEFAULT_POLICY, PoolConfig, RoutingConfig
 from workbench.errors import ConfigError, NoRoomError, PoolClosedError
 from workbench.facade.handle import Rollout
 from workbench.facade.html import percent, table
@@ -373,6 +373,8 @@ class Workbench:
 
 def _routing(routing: RoutingConfig | None, policy: Any) -> RoutingConfig:
     rules = routing or RoutingConfig()
+    if policy is not None and rules.policy != DEFAULT_POLICY:
+        raise ConfigError("policy", "is given twice", allowed="policy=, or routing=, not both")
     return rules if policy is None else replace(rules, policy=policy)
 
 

@@ -17,6 +17,8 @@ from workbench.routing.waiting import WaitingLine
 from workbench.types import ReplicaState
 
 if TYPE_CHECKING:
+    from collections.abc import Set
+
     from workbench.routing.entries import ReplicaEntry
     from workbench.routing.messages import Report, Want
     from workbench.routing.table import RoutingTable
@@ -48,10 +50,14 @@ class Exchange:
         self.table = table
         self._rules = table.rules
         self._clients: dict[str, _Client] = {}
-        self.line = WaitingLine()
+        self.line = WaitingLine(table.replicas)
         self._recover_until_s = recover_until_s
         self._none_ready_since_s: float | None = None
-        self._waited_for: set[str] = set()
+        self._layout = (0, 0)
+        self._addressed: dict[str, None] = {}  # in order: who is woken first has to be repeatable
+        self._all_addressed = False
+        self._looked_at = 0
+        """Stamp of the last revocation that :meth:`addressees` has seen."""
         self._swept_s = table.journal.now_s
 
     # -- from clients -----------------------------------------------------------------------
@@ -71,13 +77,25 @@ class Exchange:
         for want in report.wants:
             self._take(report.owner, client, want)
         self.serve()
-        return self._reply(report.owner, client, report.cursor)
+        reply = self._reply(report.owner, client, report.cursor)
+        reply.answers = report.number
+        return reply
 
     def _welcome(self, report: Report) -> _Client:
-        """A client that is new, or that starts over: what it does not name has come back."""
-        self.line.remove_owner(report.owner)
-        self.table.release_owner(report.owner, keep={turn.lease_id for turn in report.opened})
-        client = self._clients[report.owner] = _Client(self.table.journal.now_s)
+        """A client that is new, or that starts over: what it does not name has come back.
+
+        What it still wants may have been granted by an answer that is on its way.
+        """
+        owner, wanted = report.owner, {want.lease_id for want in report.wants}
+        for other, lease_id in list(self.line.waiting):
+            if other == owner and lease_id not in wanted:
+                self.line.remove(owner, lease_id)
+        self.table.release_owner(owner, keep={turn.lease_id for turn in report.opened} | wanted)
+        heard = self._clients[owner].number if owner in self._clients else 0
+        for lost in report.again:
+            if lost.number > heard:
+                self._note(lost)
+        client = self._clients[owner] = _Client(self.table.journal.now_s)
         for session_id, replica_id in report.pins:
             if replica := self.table.replicas.get(replica_id):
                 self.table.sessions.adopt(session_id, replica)
@@ -90,17 +108,13 @@ class Exchange:
         """Replicas came. Clients that named them before they were known have to do so again."""
         for client in self._clients.values():
             if not client.unknown.isdisjoint(self.table.replicas):
-                client.again = True
+                client.again = self._all_addressed = True
                 until_s = self.table.journal.now_s + self._rules.recovery_s
                 self._recover_until_s = max(self._recover_until_s, until_s)
 
     def _apply(self, report: Report) -> None:
         table, owner = self.table, report.owner
         touched: set[str] = set()
-        for failure in report.failures:
-            replica = table.replicas.get(failure.replica_id)
-            if replica is not None and failure.stamp >= replica.since:
-                table.rotation.fail(replica, failure.outcome)
         for closed in report.closed:
             outcome = Outcome.OK if closed.served else Outcome.LEFT
             if not table.close(owner, closed.lease_id, outcome):
@@ -108,13 +122,21 @@ class Exchange:
         for turn in report.opened:
             table.begin(owner, turn)
             touched.add(turn.replica_id)
-        for usage in report.usage:
-            table.note(owner, usage)
-        for session_id in report.ended:
-            table.sessions.end(session_id)
+        self._note(report)
         for replica_id in touched:
             if replica := table.replicas.get(replica_id):
                 table.rotation.review(replica)
+
+    def _note(self, report: Report) -> None:
+        """Usage, ended sessions and failures: what must not be counted twice."""
+        for failure in report.failures:
+            replica = self.table.replicas.get(failure.replica_id)
+            if replica is not None and failure.stamp >= replica.since:
+                self.table.rotation.fail(replica, failure.outcome)
+        for usage in report.usage:
+            self.table.note(report.owner, usage)
+        for session_id in report.ended:
+            self.table.sessions.end(session_id)
 
     def _take(self, owner: str, client: _Client, want: Want) -> None:
         held = self.table.leases.get(owner, {}).get(want.lease_id)
@@ -123,19 +145,30 @@ class Exchange:
         else:
             self.line.add(owner, want)
 
-    def news(self, owner: str, cursor: int) -> Reply | None:
-        """What has come up for a client since it was last answered; None for nothing."""
+    def news(self, owner: str, cursor: int, *, is_sign_of_life: bool = True) -> Reply | None:
+        """What has come up for a client since it was last answered; None for nothing.
+
+        ``is_sign_of_life``: it asks just now.
+        """
         client = self._clients.get(owner)
         if client is None or client.again:
             return Reply(self.table.epoch, 0, resync=True)
-        client.heard_s = self.table.journal.now_s
+        if is_sign_of_life:
+            client.heard_s = self.table.journal.now_s
         if not (client.grants or client.refusals or self.table.journal.revocations.last > cursor):
             return None
         return self._reply(owner, client, cursor)
 
+    def farewell(self, report: Report) -> int:
+        """A client's last report: it is gone; how many leases it still held."""
+        self.exchange(report)
+        return self.leave(report.owner)
+
     def leave(self, owner: str) -> int:
         """A client is gone; how many leases it still held."""
         self._clients.pop(owner, None)
+        self._addressed.pop(owner, None)
+        self._all_addressed = True
         self.line.remove_owner(owner)
         return self.table.release_owner(owner)
 
@@ -143,9 +176,17 @@ class Exchange:
 
     def serve(self) -> None:
         """Give those who wait what there is."""
-        if self.line:
-            self._count_waiting()
-            self.line.serve(self._grant, lambda: self.table.candidates.num_open > 0)
+        candidates = self.table.candidates
+        if self.line and candidates.num_open:
+            anew = self.line.apart > 0 and self._layout_changed()
+            self.line.serve(self._grant, lambda: candidates.num_open > 0, anew=anew)
+
+    def _layout_changed(self) -> bool:
+        """Whether replicas came or went, or pins were moved, since this was asked last."""
+        before = self._layout
+        ready = sum(r.state is ReplicaState.READY for r in self.table.replicas.values())
+        self._layout = ready, self.table.journal.revocations.last
+        return self._layout != before
 
     def _grant(self, owner: str, want: Want) -> None:
         if self.recovering and want.session_id not in self.table.sessions.entries:
@@ -158,26 +199,19 @@ class Exchange:
                 blocks=want.blocks,
                 lease_id=want.lease_id,
             )
-        except NoReplicaError as error:
-            self._count_waiting(error.replica_id)
+        except NoReplicaError:
             raise
         except Exception as error:  # noqa: BLE001 - a policy's fault, told to whose turn it was
-            self._clients[owner].refusals.append(Refusal(want.lease_id, error))
+            self._refuse(owner, want, error)
             return
         replica = self.table.replicas[lease.replica_id]
         self.table.rotation.review(replica)
         self._clients[owner].grants.append(self._grant_on(want, replica))
+        self._addressed[owner] = None
 
-    def _count_waiting(self, replica_id: str | None = None) -> None:
-        """One more waits for this replica; None starts counting anew."""
-        if replica_id is not None:
-            self.table.replicas[replica_id].waiting += 1
-            self._waited_for.add(replica_id)
-            return
-        for waited_for in self._waited_for:
-            if replica := self.table.replicas.get(waited_for):
-                replica.waiting = 0
-        self._waited_for.clear()
+    def _refuse(self, owner: str, want: Want, error: Exception) -> None:
+        self._clients[owner].refusals.append(Refusal(want.lease_id, error))
+        self._addressed[owner] = None
 
     def _grant_on(self, want: Want, replica: ReplicaEntry) -> Grant:
         alone = self.table.rotation.may_start_alone(replica)
@@ -228,6 +262,17 @@ class Exchange:
         untold = self.table.journal.revocations.last > client.told
         return bool(untold or client.grants or client.refusals)
 
+    def addressees(self, watching: Set[str]) -> list[str]:
+        """Which of those who watch have news that came up since this was asked last."""
+        last = self.table.journal.revocations.last
+        if self._all_addressed or last != self._looked_at:
+            asked = list(watching)
+        else:
+            asked = [owner for owner in self._addressed if owner in watching]
+        self._all_addressed, self._looked_at = False, last
+        self._addressed.clear()
+        return [owner for owner in asked if self.has_news(owner)]
+
     def hear(self, owner: str) -> None:
         """A sign of life; whoever gave one has to go on giving them."""
         client = self._clients.setdefault(owner, _Client(self.table.journal.now_s))
@@ -254,12 +299,11 @@ class Exchange:
 
     def _refuse_if_hopeless(self, now_s: float) -> None:
         ready = any(r.state is ReplicaState.READY for r in self.table.replicas.values())
-        if ready or not self.line or self.recovering:
+        if ready or self.recovering:
             self._none_ready_since_s = None
             return
         if self._none_ready_since_s is None:
             self._none_ready_since_s = now_s
         if now_s - self._none_ready_since_s >= self._rules.no_replica_s:
             for owner, want in self.line.empty():
-                error = self.table.rotation.no_replica()
-                self._clients[owner].refusals.append(Refusal(want.lease_id, error))
+                self._refuse(owner, want, self.table.rotation.no_replica())

@@ -10,6 +10,9 @@ from workbench.routing.messages import Revocation
 from workbench.routing.ring import Page, Ring
 from workbench.types import EventKind, RoutingEvent
 
+LIFE = 10**12
+"""Event numbers that each life of the balancer has to itself: cursors go on through all of them."""
+
 REVOCATIONS = 4096
 """Revocations that are kept; a client that is further behind drops all its pins."""
 
@@ -20,10 +23,11 @@ class Journal:
     ``now_s`` is the time that somebody said last: a lease costs no look at a clock.
     """
 
-    def __init__(self, events: int, now_s: float = 0.0) -> None:
+    def __init__(self, events: int, now_s: float = 0.0, epoch: int = 1) -> None:
         self.now_s = now_s
+        self._first = (epoch - 1) * LIFE + 1
         self.revocations: Ring[Revocation] = Ring(REVOCATIONS)
-        self.numbers = itertools.count(1)
+        self.numbers = itertools.count(self._first)
         self.written: deque[tuple[Any, ...]] = deque(maxlen=events)
         """The last events, each with its number; the table writes the frequent ones itself."""
 
@@ -41,14 +45,21 @@ class Journal:
         )
 
     def events(self, cursor: int = 0, limit: int | None = None) -> Page[RoutingEvent]:
-        """The events after ``cursor``, oldest first."""
+        """The events after ``cursor``, oldest first.
+
+        What a former life of the balancer wrote is gone and not counted as lost.
+        """
         if not self.written:
             return Page([], cursor, 0)
         first, last = self.written[0][0], self.written[-1][0]
         start = min(max(cursor, first - 1), last)
         stop = last if limit is None else min(last, start + limit)
         items = itertools.islice(self.written, start - first + 1, stop - first + 1)
-        return Page([RoutingEvent(*event) for event in items], stop, max(0, first - 1 - cursor))
+        return Page(
+            [RoutingEvent(*event) for event in items],
+            stop,
+            max(0, first - max(cursor + 1, self._first)),
+        )
 
     def void_session(self, session_id: str) -> None:
         """No client may start a turn of this session without asking."""

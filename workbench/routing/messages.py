@@ -107,6 +107,9 @@ class Report:
     """Session, replica: with ``full``, the session leases that the client holds."""
     cursor: int = 0
     """Revocations up to this stamp were obeyed."""
+    again: list[Report] = field(default_factory=list)
+    """With ``full``, what earlier reports said of usage, ended sessions and failures, where it is
+    not known whether they were heard: it counts where they were not."""
     age_s: float = 0.0
     """How old the oldest news in here was when it was sent."""
 
@@ -155,3 +158,5 @@ class Reply:
     """What the policy has to see."""
     report_s: float = 0.05
     """How long a change may stay with the client."""
+    answers: int = 0
+    """Number of the report that this answers; 0 for the long poll."""

@@ -15,6 +15,7 @@ from workbench.types import EventKind, ReplicaState
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Callable
 
     from workbench.config import RoutingConfig
     from workbench.routing.journal import Journal
@@ -38,6 +39,7 @@ class Rotation:
         self.candidates = OpenReplicas(
             self.entries, rng, with_full=Need.FULL_REPLICAS in self.needs
         )
+        self._forget: Callable[[str], None] = getattr(policy, "forget", _nothing)
         self._margin: int | None = getattr(policy, "margin", None)
         self.local_turns = hasattr(policy, "margin") and rules.capacity is None
 
@@ -62,6 +64,7 @@ class Rotation:
         del self.entries[replica_id]
         replica.state = ReplicaState.STOPPED
         self._settle(replica)
+        self._forget(replica_id)
         self._journal.void_replica(replica_id)
         self._journal.log(EventKind.REPLICA_DOWN, replica_id=replica_id)
 
@@ -88,11 +91,22 @@ class Rotation:
         return replica
 
     def set_state(self, replica_id: str, state: ReplicaState) -> None:
-        """Only ``READY`` replicas get new work; the sessions of others choose anew."""
+        """Only ``READY`` replicas get new work; the sessions of others choose anew.
+
+        One that is unhealthy is not ready because somebody says so: it is asked at once.
+
+        Raises:
+            ConfigError: unknown replica, or no state.
+        """
+        if not isinstance(state, ReplicaState):
+            raise ConfigError("state", f"{state!r}", allowed="a ReplicaState")
         replica = self.get(replica_id)
         if state is replica.state:
             return
         if state is ReplicaState.READY:
+            if replica.state is ReplicaState.UNHEALTHY:
+                replica.retry_at_s = self._journal.now_s
+                return
             health.close(replica)
         elif state is ReplicaState.UNHEALTHY:
             health.take_out(replica, self._journal.now_s, self._rules)
@@ -139,6 +153,8 @@ class Rotation:
 
     def fail(self, replica: ReplicaEntry, outcome: Outcome, reason: str = "") -> None:
         """A request failed on a replica; too many in a row, or its death, take it out."""
+        if outcome is Outcome.DIED:
+            self._forget(replica.replica_id)
         why = reason or ("its engine died" if outcome is Outcome.DIED else "requests failed on it")
         if health.fail(replica, outcome, why, self._rules):
             health.take_out(replica, self._journal.now_s, self._rules)
@@ -193,3 +209,7 @@ class Rotation:
         """Whether a client may start further turns of a session pinned there without asking."""
         calm = replica.state is ReplicaState.READY and not replica.trial
         return self.local_turns and calm and not replica.ask
+
+
+def _nothing(_: str) -> None:
+    pass

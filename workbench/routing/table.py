@@ -57,7 +57,7 @@ class RoutingTable:
         self.epoch = epoch
         self.rules = rules or RoutingConfig()
         self.policy = policy
-        self.journal = Journal(self.rules.events, now_s)
+        self.journal = Journal(self.rules.events, now_s, epoch)
         self.rotation = Rotation(policy, self.rules, self.journal, rng or random.Random(0))
         self.replicas, self.candidates = self.rotation.entries, self.rotation.candidates
         self.sessions = Sessions(self.journal, self.candidates)
@@ -210,7 +210,8 @@ class RoutingTable:
         name = getattr(chosen, "replica_id", None)
         replica = self.replicas.get(name) if name else None
         if replica is None or replica.state is not ReplicaState.READY:
-            raise ConfigError("policy", f"{self.policy!r} chose {name!r}, which was not offered")
+            told = name or chosen
+            raise ConfigError("policy", f"{self.policy!r} chose {told!r}, which was not offered")
         return replica
 
     def _hold(self, owner: str, lease_id: int, held: Held) -> None:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from workbench.balancer import BalancerHost, GlobalRequestLoadBalancer
-from workbench.balancer.host import PROBE_S, TICK_S, WATCH_S
+from workbench.balancer.host import FIGURES_S, PROBE_S, TICK_S, WATCH_S
 from workbench.client.leases import LeaseBook
 from workbench.config import RoutingConfig
 from workbench.engines.virtual_clock import run_virtual
@@ -235,9 +235,19 @@ def test_engine_figures_reach_a_policy_that_needs_them_and_go_when_an_engine_is_
             await asyncio.sleep(2 * TICK_S)
             books.acquire_server("s")
             engines.answers[1] = ConnectionError("refused")
-            await asyncio.sleep(2 * TICK_S)
+            await asyncio.sleep(FIGURES_S + 2 * TICK_S)
             books.acquire_server("s")
         assert policy.seen == [[FIGURES, FIGURES], [FIGURES, None]]
+
+    run_virtual(main())
+
+
+def test_engines_are_asked_for_figures_at_an_interval_of_their_own():
+    async def main():
+        engines = Engines()
+        async with hosted(engines, policy=ReadsFigures(), replicas=3):
+            await asyncio.sleep(10.0)
+            assert 3 * 10.0 / (FIGURES_S + TICK_S) <= len(engines.asked) <= 3 * 10.0 / FIGURES_S
 
     run_virtual(main())
 
@@ -258,7 +268,7 @@ def test_asking_for_figures_brings_no_unhealthy_replica_back_early():
         async with hosted(engines, policy=ReadsFigures(), replicas=1, probe_s=5.0) as (books, _):
             books.report_death(books.acquire_server("s"))
             await asyncio.sleep(4.8)
-            assert len(engines.asked) > 10
+            assert len(engines.asked) > 5
             assert books.get_status()["active_servers"] == 0
             await asyncio.sleep(0.5)
             assert books.get_status()["active_servers"] == 1

@@ -223,7 +223,7 @@ async def test_a_client_that_was_given_up_and_returns_says_what_it_holds():
 
 @virtually
 async def test_a_closed_client_gives_its_leases_back_at_once():
-    async with manual_pool(report_s=100.0) as pool:
+    async with manual_pool(report_s=5.0) as pool:
         client = pool.client()
         call, _ = await opened(pool, client)
         await client.aclose()

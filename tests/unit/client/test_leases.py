@@ -23,8 +23,15 @@ from workbench.routing.messages import (
 def answer(book, *grants, revoked=(), cursor=None, epoch=None, **more):
     """Let the book have a reply; what it makes of it."""
     cursor = max([book.cursor, *(r.stamp for r in revoked)]) if cursor is None else cursor
-    epoch = epoch or book.epoch or 1
-    return book.apply(Reply(epoch, cursor, grants=list(grants), revocations=list(revoked), **more))
+    reply = Reply(
+        epoch or book.epoch or 1,
+        cursor,
+        grants=list(grants),
+        revocations=list(revoked),
+        answers=book._number,
+        **more,
+    )
+    return book.apply(reply)
 
 
 def replica_void(stamp, replica_id="r0"):
@@ -324,7 +331,8 @@ def test_after_a_lost_report_everything_that_is_held_is_said():
     assert {turn.lease_id for turn in report.opened} == {known.lease_id, mine.lease_id}
     assert [want.lease_id for want in report.wants] == [asked]
     assert report.pins == [("s", "r0"), ("u", "r1")]
-    assert (report.closed, report.ended) == ([], ["t"])
+    assert (report.closed, report.ended) == ([], [])
+    assert [(told.number, told.ended) for told in report.again] == [(lost.number, ["t"])]
     assert not book.report().full
 
 
@@ -363,9 +371,12 @@ def test_what_a_lost_report_said_of_failures_and_usage_is_said_again():
     book.give_back(lease, Outcome.FAILED, sampled_tokens=5, context_tokens=8)
     lost = book.report()
     book.lost(lost)
-    again = book.report()
-    assert again.full
-    assert (again.failures, again.usage) == (lost.failures, lost.usage)
+    full = book.report()
+    assert (full.full, full.failures, full.usage) == (True, [], [])
+    (again,) = full.again
+    assert (again.number, again.failures, again.usage) == (lost.number, lost.failures, lost.usage)
+    book.lost(full)
+    assert [told.number for told in book.report().again] == [lost.number, full.number]
 
 
 def test_a_turn_whose_caller_left_says_nothing_of_its_replica():

@@ -63,10 +63,25 @@ def test_a_session_without_a_turn_meanwhile_does_not_notice_a_flap():
     books = table(4)
     lease = books.acquire("s", "me")
     books.release(lease)
-    books.rotation.set_state(lease.replica_id, ReplicaState.UNHEALTHY)
+    books.rotation.set_state(lease.replica_id, ReplicaState.PAUSED)
     books.rotation.set_state(lease.replica_id, ReplicaState.READY)
     assert books.acquire("s", "me").replica_id == lease.replica_id
     assert snapshot(books).moves == 0
+
+
+def test_nobody_can_say_that_an_unhealthy_replica_is_well_but_it_is_asked_at_once():
+    books = table(2)
+    failed(books, Outcome.DIED)
+    assert books.rotation.probes_due() == []
+    (ill,) = [r for r, e in books.replicas.items() if e.state is ReplicaState.UNHEALTHY]
+    books.rotation.set_state(ill, ReplicaState.READY)
+    assert load(books, ill).state is ReplicaState.UNHEALTHY
+    assert books.rotation.probes_due() == [ill]
+
+
+def test_a_state_that_is_none_is_refused():
+    with pytest.raises(ConfigError, match="state: 'drain'"):
+        table(1).rotation.set_state("replica-0", "drain")
 
 
 # ---------------------------------------------------------------------------- draining

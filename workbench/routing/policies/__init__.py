@@ -46,7 +46,18 @@ def make_policy(policy: str | object, rng: random.Random) -> Policy:
             f"{policy!r} has no method choose",
             allowed="a name, or an object or class with choose(turn, pinned, candidates)",
         )
-    return _made(policy, rng) if isinstance(policy, type) else cast("Policy", policy)
+    return _checked(_made(policy, rng) if isinstance(policy, type) else cast("Policy", policy))
+
+
+def _checked(policy: Policy) -> Policy:
+    margin = getattr(policy, "margin", None)
+    if margin is not None and (type(margin) is not int or margin < 0):
+        raise ConfigError(
+            "policy", f"its margin is {margin!r}", allowed="a count of requests, None"
+        )
+    if unknown := [need for need in getattr(policy, "needs", ()) if need not in list(Need)]:
+        raise ConfigError("policy", f"it needs {unknown[0]!r}", allowed=list(Need))
+    return policy
 
 
 def _made(kind: type, rng: random.Random) -> Policy:

@@ -82,7 +82,10 @@ class Candidates(Sequence[ReplicaView]):
 
 
 class Policy(Protocol):
-    """Chooses a replica for a turn. Only :meth:`choose` is required of a class of one's own."""
+    """Chooses a replica for a turn. Only :meth:`choose` is required of a class of one's own.
+
+    One with a method ``forget(replica_id)`` is told when a replica left or its engine died.
+    """
 
     name: str
     """Shown in snapshots; the class's name where it is missing."""

@@ -57,6 +57,10 @@ class KVAware(Policy):
         self._index = PrefixIndex(max_blocks)
         self._reports: dict[str, _Report] = {}
 
+    def forget(self, replica_id: str) -> None:
+        """What it had cached is gone with it."""
+        self._index.forget(replica_id)
+
     def choose(self, turn: Turn, pinned: ReplicaView | None, candidates: Candidates) -> ReplicaView:
         """The replica where the turn costs least."""
         held = self._index.match(turn.blocks)

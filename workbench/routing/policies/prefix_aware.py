@@ -76,6 +76,10 @@ class PrefixAware(Policy):
         self._margin = margin
         self._index = PrefixIndex(max_blocks)
 
+    def forget(self, replica_id: str) -> None:
+        """What it had cached is gone with it."""
+        self._index.forget(replica_id)
+
     def choose(self, turn: Turn, pinned: ReplicaView | None, candidates: Candidates) -> ReplicaView:
         """The best holder of the prompt's prefix, or the least loaded replica."""
         least = candidates.least_loaded()
