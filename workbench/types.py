@@ -295,7 +295,7 @@ class RoutingSnapshot:
     """Pins that changed their replica."""
     time_s: float = 0.0
     """By the balancer's clock."""
-    waiting: int = 0
+    queued: int = 0
     """Turns that wait for a replica."""
     failures: int = 0
     """Requests that failed on a replica."""

@@ -291,7 +291,7 @@ class GlobalRequestLoadBalancer:
     def snapshot(self) -> RoutingSnapshot:
         """The books at this moment."""
         return views.snapshot(
-            self._table, waiting=self._exchange.waiting, clients=len(self._exchange.clients)
+            self._table, queued=self._exchange.queued, clients=len(self._exchange.clients)
         )
 
     def events(self, cursor: int = 0, limit: int | None = None) -> Page[RoutingEvent]:

@@ -48,7 +48,7 @@ class Routing:
         rate = "no turn yet" if books.sticky_rate is None else f"{books.sticky_rate:.0%} sticky"
         return (
             f"Routing({books.policy}, {books.sessions} sessions, {books.in_flight} in flight, "
-            f"{books.waiting} waiting, {rate}, {books.moves} moves)"
+            f"{books.queued} queued, {rate}, {books.moves} moves)"
         )
 
     def _repr_html_(self) -> str:
@@ -69,7 +69,7 @@ class Routing:
             for load in books.replicas
         ]
         note = (
-            f"{books.sessions} sessions, {books.waiting} turns waiting, {books.moves} moves, "
+            f"{books.sessions} sessions, {books.queued} turns queued, {books.moves} moves, "
             f"{percent(books.sticky_rate)} of further turns stayed"
         )
         return table(f"Routing: {books.policy}", rows, note)

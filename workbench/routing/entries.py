@@ -33,6 +33,7 @@ class ReplicaEntry:
         "moved_here",
         "num_sessions",
         "peak_in_flight",
+        "queued",
         "reason",
         "replica_id",
         "retry_at_s",
@@ -41,7 +42,6 @@ class ReplicaEntry:
         "stays_below",
         "total_failures",
         "trial",
-        "waiting",
         "was_open",
     )
 
@@ -59,7 +59,7 @@ class ReplicaEntry:
         """With fewer requests in flight than this, a session that is pinned here stays without
         the policy being asked."""
         self.in_flight = self.in_flight_tokens = self.peak_in_flight = 0
-        self.num_sessions = self.acquired = self.moved_here = self.waiting = 0
+        self.num_sessions = self.acquired = self.moved_here = self.queued = 0
         self.engine: EngineFigures | None = None
         self.ask = False
         """Whether turns of the sessions pinned here have to be asked for."""

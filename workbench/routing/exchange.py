@@ -245,7 +245,7 @@ class Exchange:
         return self.table.journal.now_s < self._recover_until_s
 
     @property
-    def waiting(self) -> int:
+    def queued(self) -> int:
         """Turns that wait for a replica."""
         return len(self.line)
 

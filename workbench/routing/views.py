@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from workbench.routing.table import RoutingTable
 
 
-def snapshot(table: RoutingTable, *, waiting: int = 0, clients: int = 0) -> RoutingSnapshot:
+def snapshot(table: RoutingTable, *, queued: int = 0, clients: int = 0) -> RoutingSnapshot:
     """The books at this moment."""
     sessions = table.sessions
     return RoutingSnapshot(
@@ -25,7 +25,7 @@ def snapshot(table: RoutingTable, *, waiting: int = 0, clients: int = 0) -> Rout
         first_touch=sessions.first_touch,
         moves=sessions.moves + sessions.ordered_moves,
         time_s=table.journal.now_s,
-        waiting=waiting,
+        queued=queued,
         failures=sum(replica.total_failures for replica in table.replicas.values()),
         clients=clients,
     )

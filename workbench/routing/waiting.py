@@ -83,7 +83,7 @@ class WaitingLine:
             _take(self._line, place)
         else:
             _take(self._apart[place.replica], place)
-            place.replica.waiting -= 1
+            place.replica.queued -= 1
         self._forget(place)
         return True
 
@@ -146,7 +146,7 @@ class WaitingLine:
             return
         self._passes = 0
         for replica, places in self._apart.items():
-            replica.waiting = 0
+            replica.queued = 0
             for place in places:
                 place.replica = None
                 self._called[place] = replica
@@ -165,16 +165,16 @@ class WaitingLine:
             place.replica = None
             self._called[place] = replica
             insort(self._line, place, key=_order)
-            replica.waiting = 0
+            replica.queued = 0
         else:
-            replica.waiting = len(places or ())
+            replica.queued = len(places or ())
             if not places:
                 self._apart.pop(replica, None)
 
     def _set_apart(self, place: _Place, replica: ReplicaEntry) -> None:
         place.replica = replica
         insort(self._apart.setdefault(replica, []), place, key=_order)
-        replica.waiting += 1
+        replica.queued += 1
 
     def _send_back(self) -> None:
         """Those whom nothing could be offered wait for what they waited for before."""
@@ -183,14 +183,14 @@ class WaitingLine:
                 _take(self._line, place)
                 self._set_apart(place, replica)
         for replica in set(self._called.values()):
-            replica.waiting = len(self._apart.get(replica, ()))
+            replica.queued = len(self._apart.get(replica, ()))
         self._called.clear()
 
     def empty(self) -> list[tuple[str, Want]]:
         """Send everybody away; who that was."""
         gone = [(place.owner, place.want) for place in self.waiting.values()]
         for replica in self._apart:
-            replica.waiting = 0
+            replica.queued = 0
         for places in (self.waiting, self._per_owner, self._line, self._apart):
             places.clear()
         return gone

@@ -118,7 +118,7 @@ def test_a_release_at_the_door_serves_who_waits():
     wanted = client.want("t")
     woken = []
     client.apply(books.exchange(client.report()))
-    assert books.snapshot().waiting == 1
+    assert books.snapshot().queued == 1
     books.on_change = lambda: woken.append(books.has_news("me"))
     books.release_server(lease)
     assert woken == [True]

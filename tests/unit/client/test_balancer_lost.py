@@ -77,7 +77,7 @@ async def test_after_a_restart_new_sessions_wait_until_clients_had_time_to_say_w
         restarted = now()
         shared = asyncio.ensure_future(generate(quick, "t"))
         await asyncio.sleep(2.0)
-        assert pool.balancer.snapshot().waiting == 1
+        assert pool.balancer.snapshot().queued == 1
         slow_port.open_gate.set()
         await until(lambda: any(engine.open for engine in pool.engines))
         assert now() - restarted >= 3.0
@@ -162,7 +162,7 @@ async def test_when_the_pool_is_closed_everybody_hears_of_it():
         client = pool.client()
         call, request = await opened(pool, client)
         waiting = [asyncio.ensure_future(generate(client, f"t{i}")) for i in range(3)]
-        await until(lambda: pool.balancer.snapshot().waiting == 3)
+        await until(lambda: pool.balancer.snapshot().queued == 3)
         pool.port.broken = PoolClosedError("the pool was closed")
         answers = await asyncio.gather(*waiting, return_exceptions=True)
         assert [type(answer) for answer in answers] == [PoolClosedError] * 3

@@ -171,5 +171,5 @@ def test_books_agree(clients, capacity, story):
             assert talk.books[client].give_back(mine.pop())
     talk.settle()
     assert talk.balancer.get_total_inflight() == 0
-    assert talk.balancer.snapshot().waiting == 0
+    assert talk.balancer.snapshot().queued == 0
     talk.balancer.check()

@@ -171,7 +171,7 @@ async def test_a_turn_that_cannot_be_granted_leaves_the_line_when_its_caller_doe
         pool.balancer.set_state("replica-0", ReplicaState.UNHEALTHY)
         pool.port.open_gate.set()
         await until(lambda: any(report.closed for report in pool.port.reports[-1:]))
-        await until(lambda: pool.balancer.snapshot().waiting == 0)
+        await until(lambda: pool.balancer.snapshot().queued == 0)
 
 
 async def test_cancelling_one_call_stops_it_in_the_engine_and_leaves_its_neighbours_alone():

@@ -26,10 +26,10 @@ from workbench.types import FinishReason, ReplicaState
 
 async def queued(pool, *calls):
     """Start calls one after the other; each is in the line before the next one comes."""
-    before, tasks = pool.balancer.snapshot().waiting, []
+    before, tasks = pool.balancer.snapshot().queued, []
     for number, call in enumerate(calls):
         tasks.append(asyncio.ensure_future(call))
-        await until(lambda number=number: pool.balancer.snapshot().waiting == before + number + 1)
+        await until(lambda number=number: pool.balancer.snapshot().queued == before + number + 1)
     return tasks
 
 
@@ -42,7 +42,7 @@ async def end_one_by_one(pool):
     (engine,), order = pool.engines, []
 
     def over():
-        return pool.in_flight == pool.balancer.snapshot().waiting == 0
+        return pool.in_flight == pool.balancer.snapshot().queued == 0
 
     while not over():
         await until(lambda: engine.open or over())
@@ -96,7 +96,7 @@ async def test_who_gives_up_waiting_leaves_the_line():
         gone, stays = await queued(pool, ask(client, "gone"), ask(client, "stays"))
         gone.cancel()
         await asyncio.wait({gone})
-        await until(lambda: pool.balancer.snapshot().waiting == 1)
+        await until(lambda: pool.balancer.snapshot().queued == 1)
         await answered(pool, call, request)
         await end_one_by_one(pool)
         await stays
@@ -184,7 +184,7 @@ async def test_a_deadline_that_passes_in_the_line_says_what_was_waited_for():
         ):
             await generate(client, "second", deadline_s=9.0)
         assert now() - began == pytest.approx(9.0, abs=0.01)
-        await until(lambda: pool.balancer.snapshot().waiting == 0)
+        await until(lambda: pool.balancer.snapshot().queued == 0)
         await answered(pool, call, request)
 
 

@@ -154,7 +154,7 @@ def test_a_cancelled_turn_leaves_the_line_and_leaks_nothing(when):
         alice.report()
     elif when == "while it waits":
         alice.report()
-        assert exchange.waiting == 1
+        assert exchange.queued == 1
         alice.book.withdraw(wanted)
         alice.report()
     else:
@@ -164,7 +164,7 @@ def test_a_cancelled_turn_leaves_the_line_and_leaks_nothing(when):
         alice.book.withdraw(wanted)
         alice.news()
         alice.report()
-    assert exchange.waiting == 0
+    assert exchange.queued == 0
     bob.book.give_back(holds)
     bob.report()
     alice.news()
@@ -194,7 +194,7 @@ def test_who_waits_is_served_by_priority_and_then_in_order():
         served.append(name)
         book, lease = alice.book, alice.answers[wanted[name]]
     assert served == ["urgent", "late", "later"]
-    assert exchange.waiting == 0
+    assert exchange.queued == 0
 
 
 class OnePerName:
@@ -211,10 +211,10 @@ def test_who_waits_for_one_full_replica_lets_the_others_pass():
     holds = alice.acquire("replica-0 a")
     assert alice.acquire("replica-0 b") is None
     assert alice.acquire("replica-1 c").replica_id == "replica-1"
-    assert exchange.waiting == 1
+    assert exchange.queued == 1
     alice.book.give_back(holds)
     alice.report()
-    assert exchange.waiting == 0
+    assert exchange.queued == 0
 
 
 def test_nobody_waits_longer_than_the_limit_while_no_replica_is_ready():
@@ -233,7 +233,7 @@ def test_nobody_waits_longer_than_the_limit_while_no_replica_is_ready():
     assert isinstance(refused, NoReplicaError)
     assert "replica-0 is draining" in str(refused)
     assert "replica-1 is unhealthy (its process ended with -9)" in str(refused)
-    assert exchange.waiting == 0
+    assert exchange.queued == 0
 
 
 def test_who_waits_is_served_when_a_replica_comes():

@@ -34,7 +34,7 @@ def test_a_silent_client_leaves_the_line():
     exchange.tick(9.0)
     alice.news()
     exchange.tick(15.0)
-    assert exchange.waiting == 0
+    assert exchange.queued == 0
     alice.book.give_back(holds)
     alice.report()
     assert exchange.table.leases.get("bob", {}) == {}
@@ -226,7 +226,7 @@ def test_replicas_that_it_hears_of_after_its_clients_have_their_leases_and_pins(
     exchange.restored()
     exchange.serve()
     assert alice.news().resync
-    assert exchange.waiting == 1, "where the session is has yet to be said"
+    assert exchange.queued == 1, "where the session is has yet to be said"
     for _ in range(2):
         for client in (alice, bob):
             client.news()

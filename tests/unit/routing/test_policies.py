@@ -26,7 +26,7 @@ class View:
     in_flight: int = 0
     num_sessions: int = 0
     in_flight_tokens: int = 0
-    waiting: int = 0
+    queued: int = 0
     engine: object = None
 
 

@@ -211,7 +211,7 @@ class World(RuleBasedStateMachine):
             # The balancer has never known it, or knows another one under its name by now.
             replica = self.table.replicas.get(peer.held[lease_id].replica_id)
             assert replica is None or replica.since > 0
-        assert peer.waiting == set() or self.exchange.waiting
+        assert peer.waiting == set() or self.exchange.queued
 
     def talk(self, peer):
         for _ in range(6):
@@ -352,7 +352,7 @@ class World(RuleBasedStateMachine):
             if not any(peer.waiting or peer.held for peer in self.peers):
                 break
         assert not any(peer.waiting for peer in self.peers)
-        assert not self.exchange.waiting
+        assert not self.exchange.queued
 
     def everybody_uses_its_pins(self, agreed):
         """Where they still differ, because a session was forgotten, the first use tells."""

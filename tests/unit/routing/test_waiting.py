@@ -44,7 +44,7 @@ def talk(policy, replicas=2, **rules):
 
 
 def waits_for(books):
-    return {name: replica.waiting for name, replica in books.replicas.items()}
+    return {name: replica.queued for name, replica in books.replicas.items()}
 
 
 def never_anew(monkeypatch):
@@ -216,7 +216,7 @@ def test_who_waits_for_a_replica_that_leaves_is_served_elsewhere(monkeypatch):
     books.rotation.set_state("replica-0", ReplicaState.DRAINING)
     exchange.serve()
     assert in_flight(books) == {"replica-0": 2, "replica-1": 2}
-    assert exchange.waiting == 0
+    assert exchange.queued == 0
     assert waits_for(books) == {"replica-0": 0, "replica-1": 0}
 
 

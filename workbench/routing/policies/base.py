@@ -39,7 +39,7 @@ class ReplicaView(Protocol):
         ...
 
     @property
-    def waiting(self) -> int:
+    def queued(self) -> int:
         """Turns that wait for room on this replica and no other."""
         ...
 

@@ -28,7 +28,7 @@ SETTLE_TURNS = 4
 class StickyLeastLoaded(Policy):
     """Stays on the pinned replica; a session without one goes to the least loaded.
 
-    A pin yields when its replica has more requests in flight, or waiting for it, than the least
+    A pin yields when its replica has more requests in flight, or queued for it, than the least
     loaded one plus ``margin`` plus the worth of the session's context, which would have to be
     prefilled again. A session moves at most ``max_moves`` times, and stays ``settle_turns`` turns
     after each.
@@ -66,7 +66,7 @@ class StickyLeastLoaded(Policy):
         """The pinned replica, or the least loaded where that is worth its prefill."""
         if pinned is None:
             return candidates.least_loaded()
-        crowd = pinned.in_flight + pinned.waiting
+        crowd = pinned.in_flight + pinned.queued
         # Most turns end here, without a look at the other replicas.
         if crowd <= self.margin or not self._may_move(turn):
             return pinned
