@@ -67,16 +67,7 @@ class LocalReplica:
         self._send(self.host.close_channel(channel_id))
 
     async def _unless_killed(self, call: Coroutine[Any, Any, Any]) -> Any:
-        answering = asyncio.ensure_future(call)
-        dying = asyncio.ensure_future(self._killed.wait())
-        try:
-            await asyncio.wait({answering, dying}, return_when=asyncio.FIRST_COMPLETED)
-            if self._killed.is_set():
-                raise self._death()
-            return answering.result()
-        finally:
-            answering.cancel()
-            dying.cancel()
+        return await _unless(self._killed, call, self._death())
 
     def _death(self) -> ReplicaDiedError:
         return ReplicaDiedError(self.host.replica_id, "it was killed")
@@ -100,8 +91,12 @@ class LocalBalancer:
     async def watch(self, owner: str, cursor: int) -> Reply:
         """See :meth:`BalancerHost.watch`."""
         self._pool.living_balancer()
-        watching = asyncio.ensure_future(self._pool.balancer_host.watch(owner, cursor))
-        return await self._pool.unless_balancer_dies(watching)
+        reply: Reply = await _unless(
+            self._pool.balancer_died,
+            self._pool.balancer_host.watch(owner, cursor),
+            BalancerLostError("the balancer was killed"),
+        )
+        return reply
 
     async def replica(self, replica_id: str) -> LocalReplica:
         """The way to a replica."""
@@ -150,7 +145,7 @@ class LocalPool:
         self.port = LocalBalancer(self)
 
     async def __aenter__(self) -> Self:
-        self._balancer_died: asyncio.Event = asyncio.Event()
+        self.balancer_died: asyncio.Event = asyncio.Event()
         for engine in self._given:
             await self._make(engine)
         self._start_balancer(recovering=False)
@@ -206,7 +201,7 @@ class LocalPool:
 
     def _start_balancer(self, *, recovering: bool) -> None:
         self._epoch += 1
-        self._balancer_died.clear()
+        self.balancer_died.clear()
         self.balancer = GlobalRequestLoadBalancer(
             self.replicas,
             seed=self._seed,
@@ -220,7 +215,7 @@ class LocalPool:
 
     async def kill_balancer(self) -> None:
         """The balancer is gone, with all that it knew, until :meth:`restart_balancer`."""
-        self._balancer_died.set()
+        self.balancer_died.set()
         await self.balancer_host.close()
 
     def restart_balancer(self) -> None:
@@ -232,7 +227,7 @@ class LocalPool:
     @property
     def balancer_lives(self) -> bool:
         """Whether it can be reached."""
-        return not self._balancer_died.is_set()
+        return not self.balancer_died.is_set()
 
     def living_balancer(self) -> GlobalRequestLoadBalancer:
         """The balancer.
@@ -244,18 +239,16 @@ class LocalPool:
             raise BalancerLostError("the balancer was killed")
         return self.balancer
 
-    async def unless_balancer_dies(self, answering: asyncio.Future[Any]) -> Reply:
-        """An answer of the balancer.
 
-        Raises:
-            BalancerLostError: it was killed before it answered.
-        """
-        dying: asyncio.Future[Any] = asyncio.ensure_future(self._balancer_died.wait())
-        try:
-            await asyncio.wait([answering, dying], return_when=asyncio.FIRST_COMPLETED)
-            self.living_balancer()
-            reply: Reply = answering.result()
-        finally:
-            answering.cancel()
-            dying.cancel()
-        return reply
+async def _unless(event: asyncio.Event, call: Coroutine[Any, Any, Any], lost: Exception) -> Any:
+    """What ``call`` returns; raises ``lost`` if ``event`` comes first."""
+    answering = asyncio.ensure_future(call)
+    coming: asyncio.Future[Any] = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait([answering, coming], return_when=asyncio.FIRST_COMPLETED)
+        if event.is_set():
+            raise lost
+        return answering.result()
+    finally:
+        answering.cancel()
+        coming.cancel()

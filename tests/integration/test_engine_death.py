@@ -44,11 +44,8 @@ async def test_every_call_completes_with_aligned_ids() -> None:
             assert [o.token_ids for o in outputs[:4]] == [o.token_ids for o in expected]
             assert {output.attempts for output in outputs} == {1, 2}
             # The actor still answers, its engine does not: no probe lets it come back.
-            await asyncio.sleep(2.5)
-            books = await asyncio.to_thread(bench.routing.snapshot)
-            assert books.in_flight == 0
-            states = {r.replica_id: r.state for r in books.replicas}
-            assert states[status.replica_id] is ReplicaState.UNHEALTHY
+            dead = await until_level_and_probed(bench, status.replica_id)
+            assert dead.state is ReplicaState.UNHEALTHY
             later = await greedy(client, range(CALLS), "s")
             assert {output.attempts for output in later} == {1}
     finally:
@@ -63,6 +60,17 @@ async def greedy(client: Any, numbers: range, name: str) -> list[TokenOutput]:
             for n in numbers
         )
     )
+
+
+async def until_level_and_probed(bench: Workbench, replica_id: str) -> Any:
+    """The books on a dead replica, once its own words are known and no lease is open anywhere."""
+    async with asyncio.timeout(60):
+        while True:
+            books = await asyncio.to_thread(bench.routing.snapshot)
+            (load,) = [r for r in books.replicas if r.replica_id == replica_id]
+            if not books.in_flight and f"{replica_id} died" in load.reason:
+                return load
+            await asyncio.sleep(0.05)
 
 
 async def until_sampled(bench: Workbench, tokens: int) -> Any:

@@ -19,7 +19,7 @@ from workbench.errors import BalancerLostError, ConfigError, ReplicaDiedError
 from workbench.routing import views
 from workbench.routing.exchange import Exchange
 from workbench.routing.messages import Outcome, Reply
-from workbench.routing.policies import make_policy
+from workbench.routing.policies import Need, make_policy
 from workbench.routing.table import RoutingTable
 from workbench.types import Lease, ReplicaState, RoutingEvent, RoutingSnapshot, SessionInfo
 
@@ -248,7 +248,7 @@ class GlobalRequestLoadBalancer:
     @property
     def needs_engine(self) -> bool:
         """Whether the policy wants to know what the engines report."""
-        return "engine_figures" in self._table.rotation.needs
+        return Need.ENGINE_FIGURES in self._table.rotation.needs
 
     # -- sessions ---------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any
 
 from workbench.routing.messages import Revocation
-from workbench.routing.ring import Page, Ring
+from workbench.routing.ring import Page, Ring, read_page
 from workbench.types import EventKind, RoutingEvent
 
 LIFE = 10**12
@@ -51,15 +51,9 @@ class Journal:
         """
         if not self.written:
             return Page([], cursor, 0)
-        first, last = self.written[0][0], self.written[-1][0]
-        start = min(max(cursor, first - 1), last)
-        stop = last if limit is None else min(last, start + limit)
-        items = itertools.islice(self.written, start - first + 1, stop - first + 1)
-        return Page(
-            [RoutingEvent(*event) for event in items],
-            stop,
-            max(0, first - max(cursor + 1, self._first)),
-        )
+        last = self.written[-1][0]
+        page = read_page(self.written, last, cursor, limit, first_ever=self._first)
+        return Page([RoutingEvent(*event) for event in page.items], page.cursor, page.lost)
 
     def void_session(self, session_id: str) -> None:
         """No client may start a turn of this session without asking."""

@@ -19,6 +19,25 @@ class Page(NamedTuple, Generic[T]):
     """Items between the last read and this one that had to make room."""
 
 
+def read_page(
+    kept: deque[T], last: int, cursor: int, limit: int | None, *, first_ever: int = 1
+) -> Page[T]:
+    """The items after number ``cursor``, oldest first, at most ``limit``.
+
+    Args:
+        kept: the newest items, numbered without a gap.
+        last: number of the newest.
+        cursor: number of the last item that was read.
+        limit: None for no limit.
+        first_ever: number of the first item there ever was: what came before counts as no loss.
+    """
+    before = last - len(kept)
+    start = min(max(cursor, before), last)
+    stop = last if limit is None else min(last, start + limit)
+    items = list(islice(kept, start - before, stop - before))
+    return Page(items, stop, max(0, before - max(cursor, first_ever - 1)))
+
+
 class Ring(Generic[T]):
     """Keeps the last ``size`` items; the n-th item ever has number n, from 1."""
 
@@ -35,11 +54,7 @@ class Ring(Generic[T]):
 
     def read(self, cursor: int = 0, limit: int | None = None) -> Page[T]:
         """The items after number ``cursor``, oldest first, at most ``limit``."""
-        first = self.last - len(self._items)
-        start = min(max(cursor, first), self.last)
-        stop = self.last if limit is None else min(self.last, start + limit)
-        items = list(islice(self._items, start - first, stop - first))
-        return Page(items, stop, max(0, first - cursor))
+        return read_page(self._items, self.last, cursor, limit)
 
     def __len__(self) -> int:
         return len(self._items)
