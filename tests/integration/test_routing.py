@@ -228,7 +228,10 @@ async def test_calls_outlive_the_balancer_and_it_gets_its_books_back(
     pool: Workbench, client: LLMServerClient
 ) -> None:
     names = [f"survivor-{i}" for i in range(24)]
-    homes = [(await turn(client, name, 2)).replica_id for name in names]
+    # Opened together, so that they spread by load: one by one they would all go where the fewest
+    # sessions are, which is too many for one replica once they work side by side.
+    opened = await asyncio.gather(*(turn(client, name, 2) for name in names))
+    homes = [output.replica_id for output in opened]
     before = await books(pool)
     at_work = [asyncio.ensure_future(turn(client, name, 600)) for name in names]
     await asyncio.sleep(0.1)

@@ -51,10 +51,15 @@ class Rollout:
     async def _watch(self) -> list[Trajectory]:
         started = time.monotonic()
         ended = asyncio.ensure_future(_result(self._run))
-        while not ended.done():
+        try:
+            while not ended.done():
+                await self._look(started)
+                await asyncio.wait({ended}, timeout=SAMPLE_S)
             await self._look(started)
-            await asyncio.wait({ended}, timeout=SAMPLE_S)
-        await self._look(started)
+        except asyncio.CancelledError:
+            if not ended.done():
+                raise
+            # The pool was closed during the last look: the rows are there, and theirs to have.
         return ended.result()
 
     async def _look(self, started: float) -> None:
@@ -88,6 +93,8 @@ class Rollout:
     async def _cancel(self) -> None:
         self._run.cancel()
         await self._run
+        # The handle follows; only its last look at the pool may take longer, and is not waited for.
+        await asyncio.wait({asyncio.wrap_future(self._future)}, timeout=SAMPLE_S)
 
     @property
     def done(self) -> bool:
