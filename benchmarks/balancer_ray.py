@@ -120,7 +120,7 @@ class TimedPort(RayBalancer):
 
     async def exchange(self, report: Report) -> Reply:
         """One round trip."""
-        reply: Reply = await self._handle.exchange_sent.remote(report, time.monotonic())
+        reply: Reply = await self._actor.ask("exchange_sent", report, time.monotonic())
         return reply
 
 

@@ -11,10 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from widgets.figures import Still, length_figure, load_figure, replica_figure, reward_figure
+    from widgets.kv_cache_usage import KVCacheUsage
+    from widgets.replica_load import ReplicaLoad
     from widgets.report import write_report
+    from widgets.rollout_progress import RolloutProgress
+    from widgets.session_stickiness import SessionStickiness
+    from widgets.trajectory_view import TrajectoryView
 
 _HOMES = {
+    "KVCacheUsage": "widgets.kv_cache_usage",
+    "ReplicaLoad": "widgets.replica_load",
+    "RolloutProgress": "widgets.rollout_progress",
+    "SessionStickiness": "widgets.session_stickiness",
     "Still": "widgets.figures",
+    "TrajectoryView": "widgets.trajectory_view",
     "length_figure": "widgets.figures",
     "load_figure": "widgets.figures",
     "replica_figure": "widgets.figures",
@@ -23,7 +33,12 @@ _HOMES = {
 }
 
 __all__ = [
+    "KVCacheUsage",
+    "ReplicaLoad",
+    "RolloutProgress",
+    "SessionStickiness",
     "Still",
+    "TrajectoryView",
     "length_figure",
     "load_figure",
     "replica_figure",

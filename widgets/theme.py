@@ -6,6 +6,7 @@ never stands alone: replicas also differ in dash and marker, KV-cache use comes 
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from dataclasses import dataclass
@@ -71,10 +72,11 @@ def replica_styles(replica_ids: Iterable[str]) -> dict[str, ReplicaStyle]:
     return {name: replica_style(number) for name, number in zip(ordered, numbers, strict=True)}
 
 
-def natural_key(name: str) -> list[tuple[int, int, str]]:
+@functools.lru_cache(maxsize=4096)
+def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
     """A sort key under which numbers inside names count as numbers."""
-    parts = re.split(r"([0-9]+)", name)
-    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts if part]
+    parts = [part for part in re.split(r"([0-9]+)", name) if part]
+    return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts)
 
 
 def kv_word(share: float | None) -> str:

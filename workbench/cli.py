@@ -1,15 +1,22 @@
-"""The command line: ``workbench demo``, ``workbench version``."""
+"""The command line: ``workbench demo | up | status | dashboard | version``."""
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from workbench import __version__
-from workbench.errors import WorkbenchError
+from workbench.errors import ConfigError, WorkbenchError
+
+if TYPE_CHECKING:
+    from workbench.cluster.registry import PoolEntry
+    from workbench.metrics.feed import Feed
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -18,12 +25,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+Model = Annotated[str, typer.Option(help="Packaged name, local directory or hub id.")]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(help="A Ray cluster; else RAY_ADDRESS, else pools of this machine."),
+]
+
 
 @app.command()
 def demo(
-    model: Annotated[
-        str, typer.Option(help="Packaged name, local directory or hub id.")
-    ] = "smollm2-135m",
+    model: Model = "smollm2-135m",
     replicas: Annotated[int, typer.Option(help="vLLM replicas to start.")] = 2,
     out: Annotated[
         Path | None, typer.Option(help="Where to write; runs/<time> by default.")
@@ -39,6 +50,101 @@ def demo(
 
 
 @app.command()
+def up(
+    model: Model = "smollm2-135m",
+    replicas: Annotated[int, typer.Option(help="Replicas to start.")] = 1,
+    name: Annotated[
+        str | None, typer.Option(help="Under which others attach; made up by default.")
+    ] = None,
+    ray_address: Annotated[
+        str | None, typer.Option(help="A Ray cluster; else RAY_ADDRESS, else one is started.")
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(help="vllm; simulated is for tests and overhead measurements.")
+    ] = "vllm",
+) -> None:
+    """Start a pool and keep it until Ctrl-C."""
+    from workbench.facade import Workbench
+
+    with Workbench(model, replicas, name=name, address=ray_address, engine=engine) as bench:
+        entry = bench.manager.entry
+        typer.echo(f"{bench}")
+        typer.echo(f"attach:    Workbench(name={entry.name!r})")
+        typer.echo(f"           from elsewhere in the cluster with address={entry.address!r}")
+        typer.echo(f"dashboard: workbench dashboard --name {entry.name}")
+        _until_interrupted("the pool")
+
+
+@app.command()
+def status(
+    name: Annotated[str | None, typer.Option(help="One pool, replica by replica.")] = None,
+    ray_address: RayAddress = None,
+) -> None:
+    """Show the pools that run."""
+    if name is None:
+        from workbench.cluster.lookup import pools
+
+        found = pools(ray_address)
+        for entry in found:
+            typer.echo(_line(entry))
+        if not found:
+            typer.echo("no pool runs")
+        return
+    from workbench.facade.opening import reach_pool
+    from workbench.facade.tables import replica_frame
+
+    with contextlib.ExitStack() as stack:
+        reach = reach_pool(stack, name, ray_address)
+        typer.echo(_line(reach.manager.entry))
+        pool = reach.call(reach.manager.snapshot())
+        typer.echo(replica_frame(pool).to_string(index=False, na_rep="–"))
+
+
+@app.command()
+def dashboard(
+    name: Annotated[
+        str | None, typer.Option(help="The pool's; not needed where only one runs.")
+    ] = None,
+    address: Annotated[
+        str, typer.Option(help="To listen on. Off loopback a password is asked for.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="To listen on; 0 for any that is free.")] = 0,
+    prefix: Annotated[str, typer.Option(help="Path in front of every page.")] = "",
+    password: Annotated[
+        str | None,
+        typer.Option(
+            envvar="WORKBENCH_DASHBOARD_PASSWORD",
+            help="Made up where one is needed and none given.",
+        ),
+    ] = None,
+    ray_address: RayAddress = None,
+    on_cluster: Annotated[
+        bool, typer.Option(help="Serve it from the pool's cluster, and end with the pool.")
+    ] = False,
+    from_: Annotated[
+        Path | None, typer.Option("--from", help="Show a saved feed instead of a pool.")
+    ] = None,
+) -> None:
+    """Show a pool's dashboard until Ctrl-C."""
+    options = {"address": address, "port": port, "prefix": prefix, "password": password}
+    if from_ is not None:
+        if name is not None or on_cluster or ray_address is not None:
+            raise ConfigError("from", "shows no pool that runs", allowed="no pool beside it")
+        from workbench.metrics.feed import Feed
+
+        _serve(Feed.open(from_), options)
+        return
+    from workbench.facade.opening import reach_pool
+
+    with contextlib.ExitStack() as stack:
+        reach = reach_pool(stack, name or _only_name(ray_address), ray_address)
+        if on_cluster:
+            _tell(reach.call(reach.manager.host("dashboard", options)))
+        else:
+            _serve(reach.feed, options)
+
+
+@app.command()
 def version() -> None:
     """Print the version."""
     typer.echo(__version__)
@@ -51,3 +157,45 @@ def main() -> None:
     except WorkbenchError as error:
         typer.echo(f"error: {error}", err=True)
         raise SystemExit(1) from error
+
+
+def _line(entry: PoolEntry) -> str:
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.created_s))
+    return (
+        f"{entry.name}: {entry.model}, since {since}, "
+        f"owned by process {entry.pid} on {entry.host}, Ray at {entry.address}"
+    )
+
+
+def _only_name(ray_address: str | None) -> str:
+    from workbench.cluster.lookup import pools
+
+    names = [entry.name for entry in pools(ray_address)]
+    if len(names) != 1:
+        problem = "several pools run" if names else "no pool runs"
+        raise ConfigError("name", problem, allowed=names)
+    return names[0]
+
+
+def _serve(feed: Feed, options: dict[str, Any]) -> None:
+    """Until it is interrupted."""
+    from workbench.views import view
+
+    served = view("dashboard")(feed, **options)
+    try:
+        _tell(served)
+        _until_interrupted("the dashboard")
+    finally:
+        served.close()
+
+
+def _tell(served: Any) -> None:
+    """Where a dashboard is, and what it asks for."""
+    asked = f" (password: {served.password})" if served.password else ""
+    typer.echo(f"dashboard: {served.url}{asked}")
+
+
+def _until_interrupted(what: str) -> None:
+    typer.echo(f"Ctrl-C ends {what}")
+    with contextlib.suppress(KeyboardInterrupt):
+        threading.Event().wait()

@@ -95,6 +95,8 @@ class PoolConfig:
     ``stable-hash`` then."""
     start_timeout_s: float = 600.0
     """How long all replicas may take to start; a large model on a cold disk takes minutes."""
+    sample_s: float = 1.0
+    """How often the pool is looked at for its history."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -106,7 +108,8 @@ class PoolConfig:
         if self.engine not in ENGINES:
             raise ConfigError("engine", f"unknown engine {self.engine!r}", allowed=ENGINES)
         _check_count(self, "replicas")
-        _check_seconds(self, "start_timeout_s")
+        for name in ("start_timeout_s", "sample_s"):
+            _check_seconds(self, name)
         if not _NAME.fullmatch(self.name):
             raise ConfigError("name", f"{self.name!r}", allowed="letters, digits and _ . -")
         if "model" in self.engine_args:

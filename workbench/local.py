@@ -7,23 +7,54 @@ a large pool take seconds; never a claim about serving speed.
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from workbench.balancer import BalancerHost, GlobalRequestLoadBalancer
 from workbench.client import LLMServerClient
 from workbench.engines.host import FLUSH_S, EngineHost
 from workbench.engines.simulated import SimulatedArgs, SimulatedEngine
-from workbench.errors import BalancerLostError, ConfigError, ReplicaDiedError
+from workbench.engines.virtual_clock import VirtualClockLoop
+from workbench.errors import (
+    BalancerLostError,
+    ConfigError,
+    PoolClosedError,
+    ReplicaDiedError,
+    ReplicaError,
+)
+from workbench.metrics.feed import Feed
+from workbench.metrics.recorder import Recorder
+from workbench.metrics.samples import Activity, Sample
+from workbench.metrics.tables import event_frame, session_frame
+from workbench.types import (
+    EngineFigures,
+    PoolSnapshot,
+    ReplicaSnapshot,
+    ReplicaState,
+    ReplicaStatus,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
+
+    import pandas as pd
 
     from workbench.config import RoutingConfig
     from workbench.engines.base import Engine
+    from workbench.metrics.history import HistoryPage
     from workbench.routing.messages import Reply, Report
-    from workbench.types import EngineFigures, GenerateRequest, ReplicaState, TokenDelta
+    from workbench.types import GenerateRequest, TokenDelta
 
+T = TypeVar("T")
 ClientT = TypeVar("ClientT", bound=LLMServerClient)
+
+
+HOT_SESSIONS = 30
+"""Told one by one in a sample, the busiest."""
+
+ANSWER_S = 5.0
+"""Other threads wait no longer for the pool's event loop."""
 
 
 class LocalReplica:
@@ -118,6 +149,7 @@ class LocalPool:
         routing: how turns find their replicas.
         seed: of the policy's chances.
         flush_s: see :class:`EngineHost`.
+        sample_s: how often the pool is looked at for its history.
     """
 
     def __init__(
@@ -128,6 +160,7 @@ class LocalPool:
         routing: RoutingConfig | None = None,
         seed: int = 0,
         flush_s: float = FLUSH_S,
+        sample_s: float = 1.0,
     ) -> None:
         if isinstance(engines, int):
             if engines < 1:
@@ -143,12 +176,30 @@ class LocalPool:
         self.replicas: dict[str, LocalReplica] = {}
         self._states: dict[str, ReplicaState] = {}
         self.port = LocalBalancer(self)
+        self._sample_s = sample_s
+        self._heard_s: dict[str, float] = {}
+        self._closed = False
 
     async def __aenter__(self) -> Self:
+        self._loop = loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        # Virtual time is shown as it is: it has nothing to do with the world's.
+        virtual = isinstance(loop, VirtualClockLoop)
+        self._unix_at_zero_s = 0.0 if virtual else time.time() - loop.time()
         self.balancer_died: asyncio.Event = asyncio.Event()
         for engine in self._given:
             await self._make(engine)
         self._start_balancer(recovering=False)
+        self.recorder = Recorder(self._sample, loop.time, self._sample_s)
+        self.recorder.start()
+        self.feed = Feed(
+            "local",
+            self._read,
+            sessions=lambda start, limit: self._on_loop(lambda: self._sessions(start, limit)),
+            events=lambda cursor, limit: self._on_loop(lambda: self._events(cursor, limit)),
+            rollouts=lambda name: self._on_loop(lambda: self.recorder.runs.trajectories(name)),
+            period_s=self._sample_s,
+        )
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -156,6 +207,8 @@ class LocalPool:
 
     async def close(self) -> None:
         """Close the clients it gave, the balancer and the replicas."""
+        await self.recorder.close()
+        self._closed = True
         for client in self._clients:
             await client.aclose()
         await self.balancer_host.close()
@@ -208,7 +261,8 @@ class LocalPool:
             rules=self._routing,
             epoch=self._epoch,
             recovering=recovering,
-            clock=asyncio.get_running_loop().time,
+            clock=self._loop.time,
+            wall_clock=self._now,
         )
         self.balancer_host = BalancerHost(self.balancer, LocalReplica.probe)
         self.balancer_host.start()
@@ -238,6 +292,75 @@ class LocalPool:
         if not self.balancer_lives:
             raise BalancerLostError("the balancer was killed")
         return self.balancer
+
+    # -- figures ----------------------------------------------------------------------------
+
+    def _now(self) -> float:
+        """Seconds since 1970; in virtual time, of that."""
+        return self._unix_at_zero_s + self._loop.time()
+
+    async def _sample(self, cursor: int) -> Sample:
+        """The pool at this moment; without its books while there is no balancer."""
+        now_s, routing, activity = self._now(), None, Activity(cursor)
+        if self.balancer_lives:
+            routing, activity = self.balancer.sample(cursor, HOT_SESSIONS)
+        loads = {load.replica_id: load for load in routing.replicas} if routing else {}
+        replicas = []
+        for replica_id, replica in list(self.replicas.items()):
+            load = loads.get(replica_id)
+            state = load.state if load else self._states.get(replica_id, ReplicaState.READY)
+            engine = await _figures(replica)
+            replicas.append(ReplicaSnapshot(ReplicaStatus(replica_id, state, ""), load, engine))
+            if engine:
+                self._heard_s[replica_id] = now_s
+        heard_s = tuple(
+            (name, self._heard_s[name]) for name in self.replicas if name in self._heard_s
+        )
+        pool = PoolSnapshot("local", "simulated", "cpu", tuple(replicas), routing)
+        return Sample(now_s, pool, activity, heard_s=heard_s)
+
+    def _read(self, cursor: int) -> HistoryPage:
+        page = self.recorder.read(cursor)
+        if self._closed and not len(page.seconds):
+            raise PoolClosedError("the pool was closed")
+        return page
+
+    def _sessions(self, start: int, limit: int) -> pd.DataFrame:
+        return session_frame(self.living_balancer().sessions(start, limit))
+
+    def _events(self, cursor: int, limit: int) -> pd.DataFrame:
+        page = self.living_balancer().events(cursor, limit)
+        return event_frame(page.items, cursor=page.cursor, lost=page.lost)
+
+    def _on_loop(self, call: Callable[[], T]) -> T:
+        """What ``call`` returns, from any thread: the pool is changed on its own alone.
+
+        Raises:
+            PoolClosedError: the pool was closed.
+            BalancerLostError: it is too busy to answer.
+        """
+        if self._closed:
+            raise PoolClosedError("the pool was closed")
+        if threading.get_ident() == self._thread:
+            return call()
+
+        async def answer() -> T:
+            return call()
+
+        asked = asyncio.run_coroutine_threadsafe(answer(), self._loop)
+        try:
+            return asked.result(ANSWER_S)
+        except TimeoutError:
+            asked.cancel()
+            raise BalancerLostError(f"no answer within {ANSWER_S:g} s") from None
+
+
+async def _figures(replica: LocalReplica) -> EngineFigures | None:
+    """None where the engine does not answer."""
+    try:
+        return await replica.probe()
+    except ReplicaError:
+        return None
 
 
 async def _unless(event: asyncio.Event, call: Coroutine[Any, Any, Any], lost: Exception) -> Any:

@@ -15,6 +15,19 @@ SamplingParams = Mapping[str, Any]
 """Sampling parameters by the engine's own names (``temperature``, ``max_tokens``, …)."""
 
 
+class _ByFields:
+    """Is pickled as its fields in their order.
+
+    A dataclass with slots looks up what its fields are with each pickle of each object, which takes
+    twice the time; with every sample a large pool sends a thousand objects.
+    """
+
+    __slots__: tuple[str, ...] = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), tuple([getattr(self, name) for name in self.__slots__])
+
+
 class FinishReason(StrEnum):
     """Why a generation ended."""
 
@@ -167,7 +180,7 @@ class TokenOutput:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineFigures:
+class EngineFigures(_ByFields):
     """What the engine itself reports. Counters grow from the engine's start."""
 
     running: int = 0
@@ -186,6 +199,11 @@ class EngineFigures:
     """Requests that were pushed out of the batch and had to start over."""
     finished: int = 0
     """Requests that ended."""
+    evicted_blocks: int | None = None
+    """Blocks that left the prefix cache to make room; None where the engine does not say."""
+    ttft_counts: tuple[int, ...] = ()
+    """Times to first token by bucket, see :mod:`workbench.metrics.buckets`; empty where the engine
+    does not say."""
 
     @property
     def prefix_hit_rate(self) -> float | None:
@@ -213,7 +231,7 @@ class EventKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class RoutingEvent:
+class RoutingEvent(_ByFields):
     """One entry of the balancer's event log."""
 
     number: int
@@ -226,10 +244,16 @@ class RoutingEvent:
     owner: str
     count: int
     """Turns that it stands for: a client reports what it began and ended by itself together."""
+    reason: str = ""
+    """Of ``moved``: ``load`` or ``policy`` (the policy preferred a replica with less in flight, or
+    for reasons of its own), ``asked`` (somebody moved it), ``trial``, ``gone`` or a replica's state
+    (where it was could not take it). Of ``replica_down``: ``removed``, or why, in words."""
+    unix_s: float = 0.0
+    """Seconds since 1970 at ``time_s``."""
 
 
 @dataclass(frozen=True, slots=True)
-class SessionInfo:
+class SessionInfo(_ByFields):
     """One session's pin and history."""
 
     session_id: str
@@ -249,7 +273,7 @@ class SessionInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaLoad:
+class ReplicaLoad(_ByFields):
     """What the balancer has booked on one replica."""
 
     replica_id: str
@@ -301,6 +325,13 @@ class RoutingSnapshot:
     """Requests that failed on a replica."""
     clients: int = 0
     """Clients that were heard of lately."""
+    known_prompt_tokens: int = 0
+    """Prompt tokens of the turns that ended and whose usage clients reported."""
+    predicted_cached_tokens: int = 0
+    """Those of them that should have been cached: what the session's turn before left on the same
+    replica."""
+    cached_tokens: int = 0
+    """Those of them that were cached, as the engines told the clients."""
 
     @property
     def in_flight(self) -> int:
@@ -320,7 +351,7 @@ class RoutingSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaStatus:
+class ReplicaStatus(_ByFields):
     """One replica as the controller sees it."""
 
     replica_id: str
@@ -336,7 +367,7 @@ class ReplicaStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaSnapshot:
+class ReplicaSnapshot(_ByFields):
     """A replica's three views side by side: life, our books, the engine's own figures."""
 
     status: ReplicaStatus

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,11 +24,12 @@ from tests.unit.inprocess import (
     until,
     virtually,
 )
+from tests.unit.metrics.test_runs import a_run, ended
 from workbench.client import LLMServerClient
 from workbench.config import RoutingConfig
 from workbench.engines.simulated import SimulatedArgs
 from workbench.engines.virtual_clock import run_virtual
-from workbench.errors import BalancerLostError, ConfigError, ReplicaLostError
+from workbench.errors import BalancerLostError, ConfigError, PoolClosedError, ReplicaLostError
 from workbench.local import LocalPool
 from workbench.types import ReplicaState
 
@@ -231,3 +235,82 @@ async def test_the_calls_of_a_replica_that_is_removed_go_on_elsewhere():
         await pool.add(Slow)
         assert (await generate(client, "new")).replica_id == "replica-2"
     await assert_whole(outputs, 20, every=4)
+
+
+# -- what it did over time -------------------------------------------------------------------
+
+
+@virtually
+async def test_a_pool_has_a_history_by_its_own_clock():
+    async with simulated_pool(Slow, Slow) as pool:
+        calls_ = calls(pool.client(), 8, 500)
+        await asyncio.sleep(10.5)
+        for call in calls_:
+            call.cancel()
+        assert pool.feed.pull()
+        block = pool.feed.window(0, 20)
+        assert block.times_s.tolist() == list(range(11))
+        assert block.replica_ids == ("replica-0", "replica-1")
+        assert block.replica("in_flight")[1:5].tolist() == [[4, 4]] * 4
+        assert block.replica("running")[1:5].tolist() == [[4, 4]] * 4
+        assert block.total("generation_tokens_per_s")[4] == pytest.approx(800, rel=0.05)
+        latest = pool.feed.latest
+        assert dict(latest.heard_s) == {"replica-0": 10.0, "replica-1": 10.0}
+
+
+@virtually
+async def test_what_dies_is_missing_in_the_history_and_not_zero():
+    async with simulated_pool(Slow, Slow) as pool:
+        await asyncio.sleep(1.5)
+        pool.replicas["replica-0"].kill()
+        await asyncio.sleep(2)
+        await pool.kill_balancer()
+        await asyncio.sleep(2)
+        pool.restart_balancer()
+        await asyncio.sleep(2)
+        pool.feed.pull()
+        block = pool.feed.window(0, 20)
+        running = block.replica("running")
+        assert running[:2].tolist() == [[0, 0]] * 2
+        assert np.isnan(running[2:, 0]).all()
+        assert (running[:, 1] == 0).all()
+        books = np.isnan(block.total("sessions"))
+        assert books.tolist() == [False] * 4 + [True] * 2 + [False] * 2
+        assert dict(pool.feed.latest.heard_s) == {"replica-0": 1.0, "replica-1": 7.0}
+
+
+@virtually
+async def test_a_feed_pages_what_the_balancer_knows_until_the_pool_is_closed():
+    async with LocalPool(2, Step) as pool:
+        client = pool.client()
+        await asyncio.gather(*(generate(client, f"s{i}") for i in range(5)))
+        feed = pool.feed
+        assert feed.sessions(1, 2)["session_id"].tolist() == ["s1", "s2"]
+        events = feed.events(0, 4)
+        assert len(events) == 4
+        rest = feed.events(events.attrs["cursor"])
+        assert rest["number"].iloc[0] == events["number"].iloc[-1] + 1
+        pool.recorder.runs.note(a_run("mine"), [ended("task-0/0")])
+        await asyncio.sleep(1.5)
+        assert not feed.closed
+        assert [trajectory.rollout_id for trajectory in feed.rollouts("mine")] == ["task-0/0"]
+    assert feed.pull(), "what was recorded before the end"
+    assert not feed.pull()
+    assert feed.closed
+    with pytest.raises(PoolClosedError):
+        feed.sessions()
+    assert len(feed.window(0, 20)) == 2
+
+
+async def test_in_real_time_a_history_is_of_today_and_read_from_any_thread():
+    before_s = time.time()
+    async with LocalPool(1, Step, sample_s=0.01) as pool:
+        await generate(pool.client(), "mine")
+        sessions = await asyncio.to_thread(pool.feed.sessions)
+        assert sessions["session_id"].tolist() == ["mine"]
+        with pytest.raises(ConfigError, match="cursor"):
+            await asyncio.to_thread(pool.feed.events, -1)
+        await until(lambda: pool.feed.pull() and len(pool.feed.window(0, math.inf)) > 2)
+        latest = pool.feed.latest
+        assert before_s - 1 < latest.time_s < time.time() + 1
+    assert pool.feed.period_s == 0.01

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.config import RoutingConfig
 from workbench.errors import BalancerLostError, ConfigError, ReplicaDiedError
 from workbench.routing import views
+from workbench.routing.activity import activity
 from workbench.routing.exchange import Exchange
 from workbench.routing.messages import Outcome, Reply
 from workbench.routing.policies import Need, make_policy
@@ -26,6 +27,7 @@ from workbench.types import Lease, ReplicaState, RoutingEvent, RoutingSnapshot, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Set
 
+    from workbench.metrics.samples import Activity
     from workbench.routing.messages import Report
     from workbench.routing.ring import Page
     from workbench.types import EngineFigures
@@ -45,6 +47,7 @@ class GlobalRequestLoadBalancer:
         epoch: which life of the balancer this is.
         recovering: it is not the first; clients are about to say what they hold.
         clock: seconds, for idle sessions, silent owners and unhealthy replicas.
+        wall_clock: seconds since 1970, for the event log.
 
     Raises:
         ConfigError: unknown policy; lists the known.
@@ -60,12 +63,14 @@ class GlobalRequestLoadBalancer:
         epoch: int = 1,
         recovering: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.rules = rules or RoutingConfig()
-        self._clock = clock
+        self._clock, self._wall_clock = clock, wall_clock
         rng = random.Random(seed)
         chosen = make_policy(self.rules.policy if policy is None else policy, rng)
         self._table = RoutingTable(chosen, rules=self.rules, epoch=epoch, now_s=clock(), rng=rng)
+        self._table.journal.set_wall_clock(wall_clock())
         until_s = clock() + self.rules.recovery_s if recovering else 0.0
         self._exchange = Exchange(self._table, recover_until_s=until_s)
         self._waiting = self._exchange.line.waiting
@@ -178,6 +183,7 @@ class GlobalRequestLoadBalancer:
     def tick(self) -> None:
         """Let happen what is overdue."""
         self._exchange.tick(self._clock())
+        self._table.journal.set_wall_clock(self._wall_clock())
         self.on_change()
 
     def _changed(self) -> None:
@@ -302,6 +308,23 @@ class GlobalRequestLoadBalancer:
         """
         _check_counts(cursor=cursor, limit=0 if limit is None else limit)
         return self._table.journal.events(cursor, limit)
+
+    def activity(self, cursor: int = 0, top: int = 30) -> Activity:
+        """What sessions did after event number ``cursor``, as far as the log reaches back.
+
+        Args:
+            cursor: where the last call ended; 0 for all that there is.
+            top: sessions that are told one by one, the busiest; the others only by replica.
+
+        Raises:
+            ConfigError: a negative ``cursor`` or ``top``.
+        """
+        _check_counts(cursor=cursor, top=top)
+        return activity(self._table.journal, cursor, top)
+
+    def sample(self, cursor: int = 0, top: int = 30) -> tuple[RoutingSnapshot, Activity]:
+        """:meth:`snapshot` and :meth:`activity` of the same moment, in one call."""
+        return self.snapshot(), self.activity(cursor, top)
 
     def check(self) -> None:
         """Assert that the books are in order."""

@@ -140,10 +140,13 @@ class LeaseDesk:
         outcome: Outcome = Outcome.OK,
         *,
         sampled_tokens: int = 0,
-        cached_tokens: int = 0,
+        cached_tokens: int | None = None,
         context_tokens: int = 0,
     ) -> bool:
-        """End a turn; False when it was over already, which changes nothing."""
+        """End a turn; False when it was over already, which changes nothing.
+
+        ``cached_tokens``: None when unknown.
+        """
         was_open = self.book.give_back(
             lease,
             outcome,

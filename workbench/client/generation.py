@@ -64,7 +64,7 @@ class Generation:
         self._replica_id = ""
         self._attempts = 0
         self._attempt_start = 0
-        self._attempt_cached = 0
+        self._attempt_cached: int | None = None
         self._first: TokenDelta | None = None
         self._preempted: int | None = None
         self._preempted_before = 0
@@ -99,17 +99,19 @@ class Generation:
         """Tokens of the attempt that has just ended, for the session's history."""
         if not self._attempts:
             return {}
-        return {
+        used = {
             "sampled_tokens": self.num_tokens - self._attempt_start,
-            "cached_tokens": self._attempt_cached,
             "context_tokens": len(self._prompt_ids) + self.num_tokens,
         }
+        if self._attempt_cached is not None:
+            used["cached_tokens"] = self._attempt_cached
+        return used
 
     def begin_attempt(self, replica_id: str) -> GenerateRequest:
         """The request that continues from the tokens delivered so far."""
         self._attempts += 1
         self._attempt_start = self.num_tokens
-        self._attempt_cached = 0
+        self._attempt_cached = None
         self._preempted_before = self._preempted or 0
         self._replica_id = replica_id
         sampling = dict(self._sampling)

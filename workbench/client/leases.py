@@ -35,11 +35,11 @@ MAX_PINS = 100_000
 class _Use:
     """What a session did since the last report."""
 
-    __slots__ = ("cached", "context", "prompt", "replica_id", "sampled", "turns")
+    __slots__ = ("cached", "context", "known", "prompt", "replica_id", "sampled", "turns")
 
     def __init__(self) -> None:
         self.replica_id = ""
-        self.turns = self.prompt = self.sampled = self.cached = self.context = 0
+        self.turns = self.prompt = self.sampled = self.cached = self.context = self.known = 0
 
 
 class LeaseBook:
@@ -124,10 +124,10 @@ class LeaseBook:
         outcome: Outcome = Outcome.OK,
         *,
         sampled_tokens: int = 0,
-        cached_tokens: int = 0,
+        cached_tokens: int | None = None,
         context_tokens: int = 0,
     ) -> bool:
-        """End a turn; whether it was open."""
+        """End a turn; whether it was open. ``cached_tokens``: None when unknown."""
         held = self._open.pop(lease.lease_id, None)
         if held is None:
             return False
@@ -142,8 +142,10 @@ class LeaseBook:
         if context_tokens:
             use = self._use(session_id, replica_id)
             use.sampled += sampled_tokens
-            use.cached += cached_tokens
             use.context = context_tokens
+            if cached_tokens is not None:
+                use.cached += cached_tokens
+                use.known += context_tokens - sampled_tokens
         if outcome is Outcome.DIED and self._void.get(replica_id, 0) <= held[2]:
             # All that is pinned there. The balancer will say so too, unless it has: then the
             # replica may be back, with pins that are good.
@@ -207,8 +209,8 @@ class LeaseBook:
             opened=[self._open_turn(lease_id) for lease_id in opened],
             closed=[] if full else self._closed,
             usage=[
-                Usage(session, u.replica_id, u.turns, u.prompt, u.sampled, u.cached, u.context)
-                for session, u in self._uses.items()
+                Usage(s, u.replica_id, u.turns, u.prompt, u.sampled, u.cached, u.context, u.known)
+                for s, u in self._uses.items()
             ],
             ended=self._ended,
             failures=self._failures,

@@ -2,48 +2,69 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import socket
+import threading
 from typing import TYPE_CHECKING, Any
 
 import ray
 
-from workbench.errors import ConfigError
+from workbench.cluster.joining import check_same, join
+from workbench.cluster.vigil import Vigil, answers
 
 if TYPE_CHECKING:
     from workbench.cluster.placement import Resources
 
-OBJECT_STORE_BYTES = 512 * 2**20
-"""Enough for tokens; a laptop's shared memory is small."""
+
+class _Place:
+    """This process's place in a cluster, for as long as somebody here uses it."""
+
+    def __init__(self, *, began: bool, started: bool) -> None:
+        self.users: set[Connection] = set()
+        self.address = cluster_address()
+        self._began = began
+        # The head of a cluster that was started here is this process's own child.
+        self.vigil = None if started else Vigil(lambda: answers(self.address), self._leave)
+
+    @property
+    def gone(self) -> bool:
+        """Whether the cluster is; its vigil leaves it then, which takes a while."""
+        return self.vigil is not None and self.vigil.gone
+
+    def give_up(self) -> None:
+        """Nobody here uses it any more."""
+        if self.vigil is not None:
+            self.vigil.stop()
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._began:
+            ray.shutdown()
 
 
-ANSWER_S = 10.0
-"""How long a cluster's head may take to answer."""
-
-_open: list[Connection] = []
-"""Connections of this process. One of them is in charge of leaving what was joined here."""
+_place: _Place | None = None
+_lock = threading.RLock()
 
 
 class Connection:
-    """This process's place in a cluster.
+    """A use of this process's place in a cluster.
 
     Closing ends only what was begun here, and only once nobody else in this process uses it.
     """
 
-    def __init__(self, *, joined: bool) -> None:
-        self._in_charge = joined
-        _open.append(self)
+    def __init__(self, place: _Place) -> None:
+        self._place = place
+        place.users.add(self)
 
     def close(self) -> None:
         """Give the place up. Idempotent."""
-        if self not in _open:
-            return
-        _open.remove(self)
-        if self._in_charge and _open:
-            _open[0]._in_charge = True
-        elif self._in_charge:
-            ray.shutdown()
+        global _place  # noqa: PLW0603 - a process has one place in one cluster
+        with _lock:
+            if self not in self._place.users:
+                return
+            self._place.users.discard(self)
+            if not self._place.users and _place is self._place and not self._place.gone:
+                self._place.give_up()
+                _place = None
 
 
 def connect(address: str | None = None) -> Connection:
@@ -52,47 +73,35 @@ def connect(address: str | None = None) -> Connection:
     A process that is in a cluster already stays in it.
 
     Raises:
-        ConfigError: no cluster answers at the address.
+        ConfigError: no cluster answers at the address, it does not let this process in, or this
+            process is in another one.
     """
-    address = address or os.environ.get("RAY_ADDRESS")
-    if address:
-        check_address(address)
-    is_new = not ray.is_initialized()
-    if is_new:
-        _join(address)
-    return Connection(joined=is_new)
+    global _place  # noqa: PLW0603 - a process has one place in one cluster
+    named = address or os.environ.get("RAY_ADDRESS")
+    named = None if named == "local" else named
+    with _lock:
+        if _place is not None and _place.vigil is not None and _place.gone:
+            _place.vigil.join()
+            _place = None
+        is_new = not ray.is_initialized()
+        if is_new:
+            join(named)
+        elif address:
+            check_same(address)
+        if is_new or _place is None:
+            _place = _Place(began=is_new, started=is_new and not named)
+        return Connection(_place)
 
 
-def check_address(address: str) -> None:
-    """Refuse an address at which no cluster answers; Ray itself would go on trying.
-
-    Raises:
-        ConfigError: says what is wrong with it.
-    """
-    if address in {"auto", "local"}:
-        return
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise ConfigError("address", f"{address!r}", allowed="host:port of a Ray head, or auto")
-    try:
-        socket.create_connection((host, int(port)), timeout=ANSWER_S).close()
-    except OSError as error:
-        raise ConfigError("address", f"nothing answers at {address!r}: {error}") from error
+def current_vigil() -> Vigil | None:
+    """Over the cluster that this process is in, where it is not this process's own."""
+    return _place.vigil if _place is not None else None
 
 
-def _join(address: str | None) -> None:
-    # Replicas write logs of their own; what Ray's workers say adds nothing to a cell.
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if address:
-        ray.init(address=address, **quiet)
-        return
-    ray.init(
-        address="local",  # not one that somebody once started here
-        include_dashboard=False,
-        _node_ip_address="127.0.0.1",  # a pool of this machine alone serves nobody else
-        object_store_memory=OBJECT_STORE_BYTES,
-        **quiet,
-    )
+def cluster_address() -> str:
+    """Of the head of the cluster that this process is in."""
+    address: str = ray.get_runtime_context().gcs_address
+    return address
 
 
 def free_resources() -> list[Resources]:

@@ -7,6 +7,7 @@ of each. It dies with the process that made it, and so does everything that it o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -16,25 +17,22 @@ from ray.exceptions import ActorUnavailableError, RayError
 
 from workbench.cluster.balancer import MAX_CALLS as BALANCER_CALLS
 from workbench.cluster.balancer import BalancerActor
+from workbench.cluster.host import ViewHosts
 from workbench.cluster.replica import ReplicaActor, ReplicaSpec
-from workbench.errors import ReplicaStartError, WorkbenchError
-from workbench.types import (
-    EngineFigures,
-    PoolSnapshot,
-    ReplicaLoad,
-    ReplicaSnapshot,
-    ReplicaState,
-    ReplicaStatus,
-    RoutingSnapshot,
-)
+from workbench.cluster.watch import FIGURES_S, PoolWatch
+from workbench.errors import ConfigError, PoolError, ReplicaStartError, WorkbenchError
+from workbench.metrics.recorder import Recorder
+from workbench.types import PoolSnapshot, ReplicaState, ReplicaStatus
 
 if TYPE_CHECKING:
+    from workbench.cluster.host import HostedView
     from workbench.cluster.placement import Placement
+    from workbench.cluster.registry import PoolEntry
     from workbench.config import PoolConfig
     from workbench.engines.base import EngineLimits
-
-FIGURES_S = 2.0
-"""A replica that does not answer within this is shown without figures."""
+    from workbench.metrics.history import HistoryPage
+    from workbench.metrics.samples import RolloutSnapshot
+    from workbench.trajectory import Trajectory
 
 CLOSE_S = 15.0
 """How long a replica may take to stop by itself before it is killed."""
@@ -59,8 +57,11 @@ class _Replica:
 class PoolController:
     """Becomes a Ray actor in :mod:`workbench.cluster.manager`; all its methods are async."""
 
-    def __init__(self, config: PoolConfig, placement: Placement) -> None:
+    def __init__(self, config: PoolConfig, placement: Placement, entry: PoolEntry) -> None:
         self._config = config
+        self._entry = entry
+        self._limits: EngineLimits | None = None
+        self._ready = asyncio.Event()
         self._placement = placement
         self._replicas: dict[str, _Replica] = {}
         self._wanted: dict[str, ReplicaState] = {}
@@ -72,6 +73,10 @@ class PoolController:
         self._balancer = balancer.options(
             num_cpus=0, max_restarts=-1, max_concurrency=BALANCER_CALLS
         ).remote(myself, config.routing_rules, config.seed)
+        pool = PoolSnapshot(config.name, config.model, placement.device, (), None)
+        self._watch = PoolWatch(pool, self._balancer, self._replicas.values, config.sample_s)
+        self._recorder = Recorder(self._watch.take, time.monotonic, config.sample_s)
+        self._views = ViewHosts(entry, myself)
 
     async def start(self) -> EngineLimits:
         """Start all replicas side by side.
@@ -86,12 +91,25 @@ class PoolController:
         try:
             async with asyncio.timeout(self._config.start_timeout_s):
                 await self._balancer.start.remote()
+                self._recorder.start()
                 limits = await asyncio.gather(*(self._start(r) for r in self._replicas.values()))
         except BaseException as error:  # noqa: BLE001 - raised again once all is stopped
             failure = await self._start_failure(error)
             await self.close()
             raise failure from None
-        return limits[0]
+        self._limits = limits[0]
+        self._ready.set()
+        return self._limits
+
+    async def owner(self) -> PoolEntry:
+        """The pool's name and the process that it ends with; known from the first moment."""
+        return self._entry
+
+    async def describe(self) -> tuple[PoolConfig, EngineLimits]:
+        """What it was made from, and what its engines can take; waits while it starts."""
+        await self._ready.wait()
+        assert self._limits is not None
+        return self._config, self._limits
 
     async def _start(self, replica: _Replica) -> EngineLimits:
         replica_id = replica.status.replica_id
@@ -151,14 +169,18 @@ class PoolController:
         return await self._with_log(late[0], f"still {stage!r} after {limit:g} s")
 
     async def _with_log(self, replica: _Replica, problem: str) -> ReplicaStartError:
-        log = ""
-        if replica.handle is not None:
-            try:
-                async with asyncio.timeout(FIGURES_S):
-                    log = await replica.handle.log_tail.remote(LOG_LINES)
-            except (RayError, TimeoutError):
-                log = f"(its process does not answer; see {replica.status.log_path})"
+        try:
+            log = await self._log_tail(replica, LOG_LINES) if replica.handle else ""
+        except PoolError as error:
+            log = f"({error})"
         return ReplicaStartError(replica.status.replica_id, problem, log_tail=log)
+
+    async def _log_tail(self, replica: _Replica, lines: int) -> str:
+        if replica.handle is not None:
+            with contextlib.suppress(RayError, TimeoutError):
+                async with asyncio.timeout(FIGURES_S):
+                    return str(await replica.handle.log_tail.remote(lines))
+        raise PoolError(f"its process does not answer; see {replica.status.log_path}")
 
     async def _stage(self, replica: _Replica) -> str:
         if replica.status.pid is None or replica.status.state is not ReplicaState.STARTING:
@@ -216,34 +238,46 @@ class PoolController:
         }
 
     async def snapshot(self) -> PoolSnapshot:
-        """Life, books and engine figures, each replica's side by side."""
-        routing: RoutingSnapshot = await self._balancer.snapshot.remote()
-        loads = {load.replica_id: load for load in routing.replicas}
-        replicas = list(self._replicas.values())
-        figures = await asyncio.gather(*(self._figures(replica) for replica in replicas))
-        return PoolSnapshot(
-            name=self._config.name,
-            model=self._config.model,
-            device=self._placement.device,
-            replicas=tuple(
-                _side_by_side(r.status, loads.get(r.status.replica_id), engine)
-                for r, engine in zip(replicas, figures, strict=True)
-            ),
-            routing=routing,
-        )
+        """The pool at this moment."""
+        return await self._watch.snapshot()
 
-    async def _figures(self, replica: _Replica) -> EngineFigures | None:
-        if replica.handle is None:
-            return None
-        try:
-            async with asyncio.timeout(FIGURES_S):
-                figures: EngineFigures = await replica.handle.figures.remote()
-        except (RayError, TimeoutError):
-            return None
-        return figures
+    async def read_history(self, cursor: int) -> HistoryPage:
+        """What was recorded after ``cursor``."""
+        return self._recorder.read(cursor)
+
+    async def note_rollouts(
+        self, snapshot: RolloutSnapshot, trajectories: list[Trajectory]
+    ) -> None:
+        """A batch that somebody plays: where it stands, and what just ended in it."""
+        self._recorder.runs.note(snapshot, trajectories)
+
+    async def rollouts(self, name: str) -> list[Trajectory]:
+        """Of one batch, as far as they are kept."""
+        return self._recorder.runs.trajectories(name)
+
+    async def log_tail(self, replica_id: str, lines: int) -> str:
+        """The last lines of a replica's log.
+
+        Raises:
+            ConfigError: unknown replica.
+            PoolError: it does not answer.
+        """
+        replica = self._replicas.get(replica_id)
+        if replica is None:
+            raise ConfigError("replica_id", f"{replica_id!r}", allowed=sorted(self._replicas))
+        return await self._log_tail(replica, lines)
+
+    async def host(self, name: str, options: dict[str, Any]) -> HostedView:
+        """Serve a view; see :class:`ViewHosts`."""
+        return await self._views.host(name, options)
+
+    async def stop_host(self, name: str) -> bool:
+        """Take a view down."""
+        return await self._views.stop(name)
 
     async def close(self) -> None:
         """Stop the replicas and give their places back. Idempotent, and it takes bounded time."""
+        await self._recorder.close()
         await asyncio.gather(*(self._stop(replica) for replica in self._replicas.values()))
 
     async def _stop(self, replica: _Replica) -> None:
@@ -256,15 +290,6 @@ class PoolController:
                 pass  # it is killed next, and its guard sees to its children
             ray.kill(handle)
         replica.status = replace(replica.status, state=ReplicaState.STOPPED, stage="")
-
-
-def _side_by_side(
-    status: ReplicaStatus, load: ReplicaLoad | None, engine: EngineFigures | None
-) -> ReplicaSnapshot:
-    """One replica's views; whether one that was started takes work is the balancer's to say."""
-    if load is not None and status.state is ReplicaState.READY:
-        status = replace(status, state=load.state)
-    return ReplicaSnapshot(status, load, engine)
 
 
 def _in_short(error: BaseException) -> str:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
 
+from workbench.cluster.remote import Remote
+from workbench.cluster.vigil import ClusterGoneError
 from workbench.errors import (
     BalancerLostError,
     PoolClosedError,
@@ -35,7 +37,7 @@ def our_errors(
         yield
     except ActorUnavailableError as error:
         raise on_absence or on_death from error
-    except RayActorError as error:
+    except (RayActorError, ClusterGoneError) as error:
         raise on_death from error
     except RayTaskError as error:
         if isinstance(error.cause, Exception):
@@ -48,29 +50,29 @@ class RayReplica:
 
     def __init__(self, replica_id: str, handle: Any) -> None:
         self.replica_id = replica_id
-        self._handle = handle
+        self._actor = Remote(handle)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, RayReplica) and self._handle == other._handle
+        return isinstance(other, RayReplica) and self._actor == other._actor
 
     def __hash__(self) -> int:
-        return hash(self._handle)
+        return hash(self._actor)
 
     async def submit(
         self, channel_id: str, requests: Sequence[GenerateRequest]
     ) -> Sequence[Exception | None]:
         """One call for all of them."""
         with self._errors():
-            answer: list[Exception | None] = await self._handle.submit.remote(
-                channel_id, list(requests)
+            answer: list[Exception | None] = await self._actor.ask(
+                "submit", channel_id, list(requests)
             )
         return answer
 
     async def collect(self, channel_id: str, delivered: int) -> tuple[int, list[TokenDelta]]:
         """The long poll."""
         with self._errors():
-            answer: tuple[int, list[TokenDelta]] = await self._handle.collect.remote(
-                channel_id, delivered
+            answer: tuple[int, list[TokenDelta]] = await self._actor.ask(
+                "collect", channel_id, delivered
             )
         return answer
 
@@ -82,40 +84,40 @@ class RayReplica:
 
     def abort(self, request_ids: Sequence[str]) -> None:
         """Sent and not waited for."""
-        self._handle.abort.remote(list(request_ids))
+        self._actor.tell("abort", list(request_ids))
 
     def close_channel(self, channel_id: str) -> None:
         """Sent and not waited for."""
-        self._handle.close_channel.remote(channel_id)
+        self._actor.tell("close_channel", channel_id)
 
 
 class RayBalancer:
     """The balancer actor as the client sees it."""
 
     def __init__(self, handle: Any) -> None:
-        self._handle = handle
+        self._actor = Remote(handle)
 
     async def exchange(self, report: Report) -> Reply:
         """One round trip."""
         with balancer_errors():
-            reply: Reply = await self._handle.exchange.remote(report)
+            reply: Reply = await self._actor.ask("exchange", report)
         return reply
 
     async def watch(self, owner: str, cursor: int) -> Reply:
         """The long poll."""
         with balancer_errors():
-            reply: Reply = await self._handle.watch.remote(owner, cursor)
+            reply: Reply = await self._actor.ask("watch", owner, cursor)
         return reply
 
     async def replica(self, replica_id: str) -> RayReplica:
         """One round trip."""
         with balancer_errors():
-            handle = await self._handle.handle.remote(replica_id)
+            handle = await self._actor.ask("handle", replica_id)
         return RayReplica(replica_id, handle)
 
     def leave(self, report: Report) -> None:
         """Sent and not waited for."""
-        self._handle.leave.remote(report)
+        self._actor.tell("leave", report)
 
 
 def balancer_errors() -> AbstractContextManager[None]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import pickle
 import uuid
 from typing import TYPE_CHECKING, Any
 
 import ray
+from ray import cloudpickle
 
 from workbench.cluster.ports import our_errors
+from workbench.cluster.remote import Remote
 from workbench.errors import PoolError
 from workbench.models import resolve_model
 from workbench.rollout.rendering import Renderer, make_renderer
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
 
 MAX_ROLLOUTS = 10_000
 """Rollouts that one worker may have in flight."""
+
+MESSAGE_BYTES = 2**20
+"""A setup that is larger goes through the cluster's shared memory, once for all rollouts."""
 
 CANCEL_S = 10.0
 """How long a cancelled rollout may take to come back with what it has."""
@@ -37,6 +43,8 @@ class _WorkerActor:
     def __init__(self) -> None:
         self._renderer: Renderer | None = None
         self._worker: AgentLoopWorker | None = None
+        self._setup: tuple[bytes, Any] = b"", None
+        """The one that came last, as it came and as it is."""
         self._playing: dict[str, asyncio.Task[Any]] = {}
         self._stopped: set[str] = set()
 
@@ -47,9 +55,11 @@ class _WorkerActor:
         assert self._renderer is not None
         self._worker = AgentLoopWorker(client, self._renderer)
 
-    async def run(self, key: str, setup: RolloutSetup, spec: RolloutSpec) -> Trajectory:
+    async def run(self, key: str, setup: bytes, spec: RolloutSpec) -> Trajectory:
         assert self._worker is not None
-        playing = asyncio.create_task(self._worker.run(setup, spec))
+        if setup != self._setup[0]:
+            self._setup = setup, pickle.loads(setup)
+        playing = asyncio.create_task(self._worker.run(self._setup[1], spec))
         self._playing[key] = playing
         try:
             await asyncio.sleep(0)  # it has begun: if it is cancelled now, its row comes back
@@ -76,8 +86,9 @@ class RayWorker:
 
     def __init__(self, model: str) -> None:
         actor: Any = ray.remote(_WorkerActor)
-        self._handle = actor.options(num_cpus=0, max_concurrency=MAX_ROLLOUTS).remote()
-        self._loading = self._handle.load.remote(model)
+        handle = actor.options(num_cpus=0, max_concurrency=MAX_ROLLOUTS).remote()
+        self._actor = Remote(handle)
+        self._loading = handle.load.remote(model)
         self._setups: dict[int, tuple[RolloutSetup, Any]] = {}
 
     async def connect(self, client: LLMServerClient) -> None:
@@ -88,19 +99,19 @@ class RayWorker:
         """
         with our_errors(PoolError("a rollout worker died while it started")):
             await self._loading
-            await self._handle.connect.remote(client)
+            await self._actor.ask("connect", client)
 
     async def lives(self) -> bool:
         """Whether the actor answers."""
         try:
             with our_errors(PoolError("the worker died")):
-                await self._handle.ping.remote()
+                await self._actor.ask("ping")
         except PoolError:
             return False
         return True
 
     async def run(self, setup: RolloutSetup, spec: RolloutSpec) -> Trajectory:
-        """Play a rollout there; a batch's setup travels once.
+        """Play a rollout there.
 
         A cancelled wait stops the rollout and still brings back what it had sampled.
         """
@@ -109,7 +120,7 @@ class RayWorker:
         try:
             return await asyncio.shield(playing)
         except asyncio.CancelledError:
-            self._handle.cancel.remote(key)
+            self._actor.tell("cancel", key)
             with contextlib.suppress(Exception):  # then nothing came back but that it is cancelled
                 async with asyncio.timeout(CANCEL_S):
                     return await playing
@@ -117,15 +128,20 @@ class RayWorker:
 
     async def _play(self, key: str, setup: RolloutSetup, spec: RolloutSpec) -> Trajectory:
         with our_errors(PoolError("the worker that played this rollout died")):
-            trajectory: Trajectory = await self._handle.run.remote(key, self._sent(setup), spec)
+            trajectory: Trajectory = await self._actor.ask("run", key, self._sent(setup), spec)
         return trajectory
 
     def _sent(self, setup: RolloutSetup) -> Any:
+        """The setup as it is sent: pickled once, and by itself where it is large."""
         if id(setup) not in self._setups:
-            self._setups.clear()  # one batch at a time is the rule; another one is sent again
-            self._setups[id(setup)] = (setup, ray.put(setup))
+            self._setups.clear()  # one batch at a time is the rule; another one is pickled again
+            pickled = cloudpickle.dumps(setup)
+            self._setups[id(setup)] = (
+                setup,
+                pickled if len(pickled) <= MESSAGE_BYTES else ray.put(pickled),
+            )
         return self._setups[id(setup)][1]
 
     def close(self) -> None:
         """End the actor."""
-        ray.kill(self._handle)
+        self._actor.kill()

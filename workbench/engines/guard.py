@@ -42,7 +42,7 @@ def descendants(pid: int) -> dict[int, str]:
     todo = [pid]
     while todo:
         for child in _children(todo.pop()):
-            started = _start_time(child)
+            started = start_time(child)
             if child not in found and started is not None:
                 found[child] = started
                 todo.append(child)
@@ -59,7 +59,7 @@ def _children(pid: int) -> list[int]:
     return children
 
 
-def _start_time(pid: int) -> str | None:
+def start_time(pid: int) -> str | None:
     """Field 22 of ``/proc/PID/stat``; None when it is gone or only waits to be reaped."""
     try:
         fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
@@ -69,18 +69,18 @@ def _start_time(pid: int) -> str | None:
 
 
 def _watch(pid: int) -> None:
-    host_started = _start_time(pid)
+    host_started = start_time(pid)
     seen: dict[int, str] = {}
-    while host_started is not None and _start_time(pid) == host_started:
+    while host_started is not None and start_time(pid) == host_started:
         seen |= descendants(pid)
         time.sleep(TICK_S)
     deadline = time.monotonic() + GRACE_S
-    while time.monotonic() < deadline and any(_start_time(p) == s for p, s in seen.items()):
+    while time.monotonic() < deadline and any(start_time(p) == s for p, s in seen.items()):
         time.sleep(TICK_S / 5)
     for child, started in seen.items():
         # Grandchildren that were never noted belong to a child that is about to go.
         for doomed, since in {**descendants(child), child: started}.items():
-            if _start_time(doomed) == since:
+            if start_time(doomed) == since:
                 with contextlib.suppress(ProcessLookupError):  # it just ended by itself
                     os.kill(doomed, signal.SIGKILL)
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench.engines.base import EngineLimits
+from workbench.engines.vllm_stats import EngineStats
 from workbench.errors import ReplicaDiedError, RequestError
 from workbench.types import EngineFigures, FinishReason, GenerateRequest, TokenDelta, VersionSpan
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 COMMON_ARGS: dict[str, Any] = {
     "logprobs_mode": "processed_logprobs",  # what was sampled from, temperature included
     "enable_prefix_caching": True,
+    "kv_cache_metrics": True,  # with all blocks, or evictions cannot be counted
+    "kv_cache_metrics_sample": 1.0,
 }
 
 CPU_ARGS: dict[str, Any] = {
@@ -82,7 +85,7 @@ class VLLMEngine:
         self._llm: AsyncLLM | None = None
         self._collectors: dict[str, RequestOutputCollector] = {}
         self._version = 0
-        self._stats = _Stats()
+        self._stats = EngineStats(tells_evictions=_tells_evictions(self._args))
 
     async def start(self) -> EngineLimits:
         """Load the model. It blocks for seconds, so it happens on a thread."""
@@ -180,6 +183,7 @@ class VLLMEngine:
     async def abort(self, request_ids: Iterable[str]) -> None:
         """Stop requests; vLLM puts their last words into their collectors."""
         ids = [request_id for request_id in request_ids if request_id in self._collectors]
+        self._stats.aborted(len(ids))
         await self._running().abort([self._collectors[i].request_id for i in ids], internal=True)
         self._stats.urgent.set()
 
@@ -200,62 +204,6 @@ class VLLMEngine:
 
     def _death(self, error: BaseException) -> ReplicaDiedError:
         return ReplicaDiedError(self._replica_id, f"{type(error).__name__}: {error}".strip(": "))
-
-
-class _Stats:
-    """vLLM's stat logger: counts, and wakes the pump when a request begins or ends."""
-
-    def __init__(self) -> None:
-        self.urgent = asyncio.Event()
-        self._running = self._waiting = 0
-        self._kv_cache_usage = 0.0
-        self._prompt = self._cached = self._sampled = self._preempted = self._finished = 0
-
-    def record(
-        self,
-        scheduler_stats: Any,
-        iteration_stats: Any,
-        mm_cache_stats: Any = None,  # noqa: ARG002 - vLLM passes it
-        engine_idx: int = 0,  # noqa: ARG002 - vLLM passes it
-    ) -> None:
-        if scheduler_stats is not None:
-            self._running = scheduler_stats.num_running_reqs
-            self._waiting = (
-                scheduler_stats.num_waiting_reqs + scheduler_stats.num_skipped_waiting_reqs
-            )
-            self._kv_cache_usage = scheduler_stats.kv_cache_usage
-        if iteration_stats is not None:
-            self._count(iteration_stats)
-
-    def _count(self, iteration: Any) -> None:
-        self._prompt += iteration.prompt_token_stats.total
-        self._cached += iteration.prompt_token_stats.cached_tokens
-        self._sampled += iteration.num_generation_tokens
-        self._preempted += iteration.num_preempted_reqs
-        self._finished += len(iteration.finished_requests)
-        if iteration.finished_requests or iteration.time_to_first_tokens_iter:
-            self.urgent.set()
-
-    def figures(self) -> EngineFigures:
-        return EngineFigures(
-            running=self._running,
-            waiting=self._waiting,
-            kv_cache_usage=self._kv_cache_usage,
-            prompt_tokens=self._prompt,
-            cached_prompt_tokens=self._cached,
-            generation_tokens=self._sampled,
-            num_preempted=self._preempted,
-            finished=self._finished,
-        )
-
-    def log_engine_initialized(self) -> None:
-        """vLLM asks for it; there is nothing to say."""
-
-    def log(self) -> None:
-        """vLLM asks for it; there is nothing to say."""
-
-    def record_sleep_state(self, is_awake: int, level: int) -> None:
-        """vLLM asks for it; sleeping is not shown yet."""
 
 
 def _check_ids(request: GenerateRequest) -> None:
@@ -333,6 +281,11 @@ def _sampled_log_probs(ids: list[int], logprobs: Any) -> list[float]:
         values = logprobs.logprobs
         return [float(values[start]) for start in logprobs.start_indices]
     return [float(position[token].logprob) for token, position in zip(ids, logprobs, strict=True)]
+
+
+def _tells_evictions(args: Mapping[str, Any]) -> bool:
+    """Whether vLLM tells of every block that it uses again."""
+    return bool(args["kv_cache_metrics"] and args["kv_cache_metrics_sample"] == 1.0)
 
 
 def _finish_reason(reason: str | None) -> FinishReason | None:

@@ -6,25 +6,31 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
-from workbench.aio import LoopThread, polite
+from workbench.aio import polite
 from workbench.errors import PoolClosedError, WorkbenchError
-from workbench.facade.html import table
 from workbench.facade.progress import Progress
 from workbench.facade.tables import load_frame, load_rows
+from workbench.facade.telling import Teller
+from workbench.showing import bundle, table
 
 if TYPE_CHECKING:
     import concurrent.futures
-    from collections.abc import Awaitable, Callable, Generator
+    from collections.abc import Generator
 
     import pandas as pd
 
+    from workbench.facade.reach import Reach
+    from workbench.metrics.feed import Feed
+    from workbench.metrics.samples import RolloutSnapshot
     from workbench.rollout.batch import RolloutBatch
-    from workbench.rollout.manager import RolloutRun, RolloutSnapshot
+    from workbench.rollout.manager import RolloutRun
     from workbench.rollout.trajectory import Trajectory
-    from workbench.types import PoolSnapshot
 
 SAMPLE_S = 0.5
 """How often a batch looks at the pool's load, and shows its own progress."""
+
+TELL_EVERY_S = 1.0
+"""How often it tells the pool where it stands."""
 
 
 class Rollout:
@@ -33,20 +39,15 @@ class Rollout:
     What has ended can be looked at while the rest runs.
     """
 
-    def __init__(
-        self,
-        run: RolloutRun,
-        loop: LoopThread,
-        pool: Callable[[], Awaitable[PoolSnapshot]],
-        *,
-        progress: bool,
-    ) -> None:
+    def __init__(self, run: RolloutRun, reach: Reach, *, progress: bool) -> None:
         self._run = run
-        self._loop = loop
-        self._pool = pool
+        self._reach = reach
+        self._loop = reach.loop
+        self._teller = Teller(run, reach.manager.note_rollouts)
+        self._told_s = 0.0
         self._load: list[dict[str, object]] = []
         self._progress = Progress(enabled=progress)
-        self._future: concurrent.futures.Future[list[Trajectory]] = loop.submit(self._watch())
+        self._future: concurrent.futures.Future[list[Trajectory]] = self._loop.submit(self._watch())
 
     async def _watch(self) -> list[Trajectory]:
         started = time.monotonic()
@@ -56,6 +57,7 @@ class Rollout:
                 await self._look(started)
                 await asyncio.wait({ended}, timeout=SAMPLE_S)
             await self._look(started)
+            await self._teller.tell()
         except asyncio.CancelledError:
             if not ended.done():
                 raise
@@ -64,8 +66,12 @@ class Rollout:
 
     async def _look(self, started: float) -> None:
         self._progress.rollouts(self.snapshot())
+        if time.monotonic() - self._told_s >= TELL_EVERY_S:
+            self._told_s = time.monotonic()
+            await self._teller.tell()
         try:
-            self._load += load_rows(time.monotonic() - started, await self._pool())
+            now = await self._reach.manager.snapshot()
+            self._load += load_rows(time.monotonic() - started, now)
         except PoolClosedError:
             self._run.cancel()
         except WorkbenchError:
@@ -95,6 +101,16 @@ class Rollout:
         await self._run
         # The handle follows; only its last look at the pool may take longer, and is not waited for.
         await asyncio.wait({asyncio.wrap_future(self._future)}, timeout=SAMPLE_S)
+
+    @property
+    def name(self) -> str:
+        """Tells batches of one pool apart."""
+        return self._run.name
+
+    @property
+    def feed(self) -> Feed:
+        """The pool's figures over time, this batch among them."""
+        return self._reach.feed
 
     @property
     def done(self) -> bool:
@@ -139,6 +155,9 @@ class Rollout:
             "wall s": round(now.wall_s, 1),
         }  # fmt: skip
         return table(f"Rollout: {now.agent}", [row])
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        return bundle("rollout", self, include, exclude)
 
 
 async def _result(run: RolloutRun) -> list[Trajectory]:

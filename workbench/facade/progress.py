@@ -15,7 +15,7 @@ from workbench.types import ReplicaState, ReplicaStatus
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from workbench.rollout.manager import RolloutSnapshot
+    from workbench.metrics.samples import RolloutSnapshot
 
 LINE_EVERY_S = 5.0
 """Where lines are added: the least time between two."""

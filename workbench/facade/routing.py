@@ -4,47 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
-from workbench.errors import BalancerLostError, ConfigError, DeadlineError, PoolError
-from workbench.facade.html import percent, table
+from workbench.errors import BalancerLostError, ConfigError, DeadlineError
+from workbench.metrics.tables import event_frame, session_frame
+from workbench.showing import bundle, percent, table
 from workbench.types import ReplicaState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import pandas as pd
 
-    from workbench.cluster.manager import LLMServerManager
+    from workbench.facade.reach import Reach
+    from workbench.metrics.feed import Feed
     from workbench.types import RoutingSnapshot
-
-SESSION_COLUMNS = {
-    "session_id": "string", "replica_id": "string", "in_flight": "Int64", "turns": "Int64",
-    "prompt_tokens": "Int64", "sampled_tokens": "Int64", "cached_tokens": "Int64",
-    "moves": "Int64", "idle_s": "Float64",
-}  # fmt: skip
-EVENT_COLUMNS = {
-    "number": "Int64", "time_s": "Float64", "kind": "string", "session_id": "string",
-    "replica_id": "string", "owner": "string", "count": "Int64",
-}  # fmt: skip
 
 POLL_S = 0.05
 """How often a draining replica is looked at."""
 
 
 class Routing:
-    """A pool's balancer, blocking. ``call`` runs a coroutine and returns its result."""
+    """A pool's balancer, blocking."""
 
-    def __init__(self, manager: LLMServerManager, call: Callable[[Any], Any]) -> None:
-        self._manager = manager
-        self._call = call
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+        self._manager = reach.manager
+
+    @property
+    def feed(self) -> Feed:
+        """The pool's figures over time."""
+        return self._reach.feed
 
     def __repr__(self) -> str:
-        try:
-            books = self.snapshot()
-        except PoolError as error:  # a repr never raises
-            return f"Routing({error})"
+        books = self._reach.look_at(self._manager.ask_balancer("snapshot"))
+        if isinstance(books, str):
+            return f"Routing({books})"
         rate = "no turn yet" if books.sticky_rate is None else f"{books.sticky_rate:.0%} sticky"
         return (
             f"Routing({books.policy}, {books.sessions} sessions, {books.in_flight} in flight, "
@@ -52,7 +45,9 @@ class Routing:
         )
 
     def _repr_html_(self) -> str:
-        books = self.snapshot()
+        books = self._reach.look_at(self._manager.ask_balancer("snapshot"))
+        if isinstance(books, str):
+            return table("Routing", [], books)
         rows = [
             {
                 "replica": load.replica_id,
@@ -74,6 +69,9 @@ class Routing:
         )
         return table(f"Routing: {books.policy}", rows, note)
 
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        return bundle("routing", self, include, exclude)
+
     def snapshot(self) -> RoutingSnapshot:
         """The books at this moment; behind by no more than ``report_s`` and a call."""
         books: RoutingSnapshot = self._ask("snapshot")
@@ -81,19 +79,17 @@ class Routing:
 
     def sessions(self, start: int = 0, limit: int = 1000) -> pd.DataFrame:
         """A page of the sessions with their history, in the order in which they came."""
-        rows = [asdict(info) for info in self._ask("sessions", start, limit)]
-        return _frame(rows, SESSION_COLUMNS)
+        return session_frame(self._ask("sessions", start, limit))
 
     def events(self, cursor: int = 0, limit: int | None = None) -> pd.DataFrame:
         """What happened after event number ``cursor``, oldest first.
 
-        ``attrs["cursor"]`` is where the next read goes on; ``attrs["lost"]`` counts events in
-        between that had to make room.
+        ``time_s`` is the balancer's clock, ``time`` the same moment in UTC. ``attrs["cursor"]`` is
+        where the next read goes on; ``attrs["lost"]`` counts events in between that had to make
+        room.
         """
         page = self._ask("events", cursor, limit)
-        frame = _frame([asdict(event) for event in page.items], EVENT_COLUMNS)
-        frame.attrs.update(cursor=page.cursor, lost=page.lost)
-        return frame
+        return event_frame(page.items, cursor=page.cursor, lost=page.lost)
 
     def end(self, session_id: str) -> bool:
         """Forget a session; whether it was known."""
@@ -118,11 +114,11 @@ class Routing:
         """
         if timeout_s is not None and not (isinstance(timeout_s, int | float) and timeout_s > 0):
             raise ConfigError("timeout_s", f"{timeout_s!r}", allowed="seconds above 0, or None")
-        self._call(self._drain(replica_id, timeout_s))
+        self._reach.call(self._drain(replica_id, timeout_s))
 
     def readmit(self, replica_id: str) -> None:
         """Take a replica back into rotation; one that is unhealthy is asked for its health now."""
-        self._call(self._manager.set_state(replica_id, ReplicaState.READY))
+        self._reach.call(self._manager.set_state(replica_id, ReplicaState.READY))
 
     async def _drain(self, replica_id: str, timeout_s: float | None) -> None:
         await self._manager.set_state(replica_id, ReplicaState.DRAINING)
@@ -151,11 +147,7 @@ class Routing:
         return books
 
     def _ask(self, method: str, *args: Any) -> Any:
-        return self._call(self._manager.ask_balancer(method, *args))
-
-
-def _frame(rows: list[dict[str, Any]], columns: dict[str, str]) -> pd.DataFrame:
-    return pd.DataFrame(rows, columns=list(columns)).astype(columns)
+        return self._reach.call(self._manager.ask_balancer(method, *args))
 
 
 def _in_flight(books: RoutingSnapshot | None, replica_id: str) -> int | None:

@@ -9,7 +9,7 @@ import pandas as pd
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from workbench.rollout.manager import RolloutSnapshot
+    from workbench.metrics.samples import RolloutSnapshot
     from workbench.types import PoolSnapshot
 
 REPLICA_COLUMNS = {

@@ -1,44 +1,43 @@
 """The façade: a pool of vLLM replicas as one object, blocking where a cell wants it to be.
 
 It holds no state of the pool, which lives in the cluster. Everything that it starts ends when it is
-closed, when its ``with`` block is left, or when its process ends, however it ends.
+closed, when its ``with`` block is left, or when its process ends, however it ends. What it is
+attached to goes on.
 """
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import contextlib
 import itertools
-import os
 import weakref
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from workbench.aio import LoopThread, polite
+from workbench.aio import polite
 from workbench.client import LLMServerClient
-from workbench.cluster.connection import Connection, connect
-from workbench.cluster.manager import LLMServerManager, check_config, check_room
-from workbench.cluster.workers import RayWorker
-from workbench.config import DEFAULT_POLICY, PoolConfig, RoutingConfig
 from workbench.errors import ConfigError, NoRoomError, PoolClosedError
 from workbench.facade.handle import Rollout
-from workbench.facade.html import percent, table
-from workbench.facade.progress import Progress
+from workbench.facade.opening import open_pool
+from workbench.facade.replica import Replica, replica_row
 from workbench.facade.routing import Routing
-from workbench.models import resolve_model
-from workbench.rollout.manager import AgentLoopManager, RolloutRun, WorkerPort, try_making
-from workbench.rollout.rendering import Message, Renderer, make_renderer, task_messages
-from workbench.rollout.worker import AgentLoopWorker
-from workbench.types import PoolSnapshot, ReplicaState, SamplingParams, TokenOutput
+from workbench.rollout.rendering import Message, task_messages
+from workbench.showing import bundle, table
+from workbench.types import ReplicaState, TokenOutput
+from workbench.views import view
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping, Sequence
 
+    from workbench.cluster.manager import LLMServerManager
+    from workbench.config import RoutingConfig
     from workbench.engines.base import EngineLimits
+    from workbench.facade.reach import Reach
+    from workbench.metrics.feed import Feed
     from workbench.rollout.loop import AgentLoopBase
     from workbench.rollout.rewards import Reward
     from workbench.rollout.tasks import Tasks
+    from workbench.types import PoolSnapshot, SamplingParams
 
 T = TypeVar("T")
 
@@ -64,93 +63,80 @@ class Reply:
 class Workbench:
     """A pool of replicas of one model, ready when the constructor returns.
 
+    With nothing but the ``name`` of a pool that runs, the object is *attached* to that pool: all
+    that a pool does works through it, and :meth:`close` leaves the pool alone.
+
     Args:
-        model: packaged name (``smollm2-135m``), local directory, or hub id.
-        replicas: each gets GPUs of its own, or CPU cores where the cluster has no GPU.
-        name: shown everywhere.
+        model: packaged name (``smollm2-135m``, the default), local directory, or hub id.
+        replicas: each gets GPUs of its own, or CPU cores where the cluster has no GPU; 1 by
+            default.
+        name: under which others attach to the pool, and which is shown everywhere.
         engine_args: passed to vLLM's ``AsyncEngineArgs`` untouched.
         policy: how sessions find their replica: a name, an object or a class with ``choose``.
         routing: everything else about routing (capacity, health, delays).
         deterministic: the same session ids get the same replicas and seeds in every process.
         workers: processes that play agent loops; 0 plays them in this one.
-        address: a Ray cluster; else ``RAY_ADDRESS``, else Ray is started here.
-        engine: ``vllm``; ``simulated`` is for tests and overhead measurements.
+        address: a Ray cluster; else ``RAY_ADDRESS``, else the pool ``name`` of this machine, else
+            Ray is started here.
+        engine: ``vllm``, the default; ``simulated`` is for tests and overhead measurements.
         start_timeout_s: seconds after which a start is given up.
+        sample_s: seconds between two samples of the pool's history; 1 by default.
         seed: of the choice among equally loaded replicas, and of the engines.
         progress: show progress, on standard error or below the cell.
 
     Raises:
-        ConfigError: something is wrong with the arguments; nothing was started.
+        ConfigError: something is wrong with the arguments, or the name is taken; nothing was
+            started.
         NoRoomError: the cluster cannot hold the replicas; nothing is left running.
         ReplicaStartError: a replica did not come up; nothing is left running.
     """
 
     def __init__(
         self,
-        model: str = "smollm2-135m",
-        replicas: int = 1,
+        model: str | None = None,
+        replicas: int | None = None,
         *,
         name: str | None = None,
         engine_args: Mapping[str, Any] | None = None,
         policy: Any = None,
         routing: RoutingConfig | None = None,
-        deterministic: bool = False,
+        deterministic: bool | None = None,
         workers: int = 1,
         address: str | None = None,
-        engine: str = "vllm",
-        start_timeout_s: float = 600.0,
-        seed: int = 0,
+        engine: str | None = None,
+        start_timeout_s: float | None = None,
+        sample_s: float | None = None,
+        seed: int | None = None,
         progress: bool = True,
     ) -> None:
-        if not isinstance(workers, int) or workers < 0:
-            raise ConfigError("workers", f"{workers!r}", allowed="a whole number from 0")
-        self.config = PoolConfig(
-            model=model,
-            replicas=replicas,
-            name=name or f"pool-{os.getpid()}-{next(_numbers)}",
-            engine_args={} if engine_args is None else engine_args,
-            routing=_routing(routing, policy),
-            deterministic=deterministic,
-            engine=engine,
-            start_timeout_s=start_timeout_s,
-            seed=seed,
-        )
-        check_config(self.config)
+        asked = {
+            "replicas": replicas,
+            "engine_args": engine_args,
+            "routing": routing,
+            "policy": policy,
+            "deterministic": deterministic,
+            "engine": engine,
+            "start_timeout_s": start_timeout_s,
+            "sample_s": sample_s,
+            "seed": seed,
+        }
         self._progress = progress
-        self._workers: list[WorkerPort] = []
         self._rollouts: weakref.WeakSet[Rollout] = weakref.WeakSet()
-        self._renderer: Renderer | None = None
-        self._own_client: LLMServerClient | None = None
-        self._manager: LLMServerManager | None = None
+        self._dashboards: dict[str, Any] = {}
         self._closed = False
-        self._loop = LoopThread()
-        self._connection: Connection | None = None
+        self._steps = contextlib.ExitStack()
+        given = {option: value for option, value in asked.items() if value is not None}
         try:
-            self._connection = connect(address)
-            self._call(self._start(workers))
-        except BaseException:
-            self.close()
+            self._pool = open_pool(
+                self._steps, model, name, address, workers, given, progress=progress
+            )
+        except BaseException as error:
+            self._steps.close()
+            if isinstance(error, NoRoomError) and _open:
+                raise _with_hint(error) from None
             raise
+        self.config = self._pool.reach.manager.config
         _open.add(self)
-
-    async def _start(self, workers: int) -> None:
-        """The pool; the workers start beside it."""
-        try:
-            check_room(self.config)
-        except NoRoomError as error:
-            if held := ", ".join(sorted(bench.config.name for bench in _open)):
-                hint = f"{error}. Open in this process: {held}; close() gives their places back"
-                raise NoRoomError(hint) from None
-            raise
-        players = [RayWorker(self.config.model) for _ in range(workers)]
-        self._workers += players
-        shown = Progress(enabled=self._progress)
-        self._manager = await LLMServerManager.create(self.config, on_progress=shown.replicas)
-        client = self._own_client = await self._manager.get_client()
-        if players:
-            await asyncio.gather(*(player.connect(client) for player in players))
-        else:
-            self._workers.append(AgentLoopWorker(client, await self._render()))
 
     # -- asking -----------------------------------------------------------------------------
 
@@ -171,16 +157,16 @@ class Workbench:
         self, prompt: str | Sequence[Message], *, session: str | None = None, **sampling: Any
     ) -> Reply:
         """:meth:`generate` for an ``await``."""
-        asked = self._while_open(self._generate(prompt, session, sampling))
-        return await polite(self._loop.submit(asked))
+        asked = self._reach().while_open(self._generate(prompt, session, sampling))
+        return await polite(self._pool.reach.loop.submit(asked))
 
     async def _generate(
         self, prompt: str | Sequence[Message], session: str | None, sampling: dict[str, Any]
     ) -> Reply:
-        renderer = await self._render()
+        renderer = await self._pool.players.renderer()
         asked = {"prompt": prompt} if isinstance(prompt, str) else {"messages": prompt}
         prompt_ids = renderer.prompt(task_messages(asked))
-        output = await self._client().generate(
+        output = await self._pool.client.generate(
             session or f"ask-{next(_numbers)}",
             prompt_ids=prompt_ids,
             sampling_params={"max_tokens": 256, **sampling},
@@ -219,58 +205,28 @@ class Workbench:
             ConfigError: unknown agent, or a setting that it does not have.
             TaskError: a task lacks a field that the agent needs.
         """
-        run = self._call(
-            self._start_rollout(
-                tasks,
-                agent=agent,
-                n=n,
-                sampling_params=sampling_params,
-                reward=reward,
-                timeout_s=timeout_s,
-                **loop_args,
-            )
-        )
-        rollout = Rollout(run, self._loop, self.manager.snapshot, progress=self._progress)
+        options = {
+            "agent": agent,
+            "n": n,
+            "sampling_params": sampling_params,
+            "reward": reward,
+            "timeout_s": timeout_s,
+            **loop_args,
+        }
+        # As many as the engines' batches hold, so that none waits inside an engine.
+        concurrency = self.limits.max_num_seqs * self.config.replicas
+        pool = self._pool
+        run = self._call(pool.players.begin(pool.client, concurrency, tasks, options))
+        rollout = Rollout(run, pool.reach, progress=self._progress)
         self._rollouts.add(rollout)
         return rollout
 
-    async def _start_rollout(self, tasks: Tasks, **options: Any) -> RolloutRun:
-        renderer = await self._render()
-        client = self._client()
-        self._workers = [await self._living(worker, client) for worker in self._workers]
-        manager = AgentLoopManager(
-            self._workers, concurrency=self._concurrency(), pad_id=renderer.pad_id
-        )
-        setup, specs = manager.prepare(tasks, **options)
-        try_making(setup, client, renderer)
-        return manager.play(setup, specs)
-
-    async def _living(self, worker: WorkerPort, client: LLMServerClient) -> WorkerPort:
-        """The worker, or a new one in the place of one that died."""
-        if not isinstance(worker, RayWorker) or await worker.lives():
-            return worker
-        fresh = RayWorker(self.config.model)
-        await fresh.connect(client)
-        return fresh
-
-    def _concurrency(self) -> int:
-        """As many rollouts as the engines' batches hold, so that none waits inside an engine."""
-        return self.limits.max_num_seqs * self.config.replicas
-
-    def _client(self) -> LLMServerClient:
-        """This object's own client, on its own loop."""
-        assert self._own_client is not None, "the constructor makes it"
-        return self._own_client
-
-    async def _render(self) -> Renderer:
-        if self._renderer is None:
-            model_dir = await asyncio.to_thread(resolve_model, self.config.model)
-            self._renderer = await asyncio.to_thread(
-                make_renderer, str(model_dir), self.config.model
-            )
-        return self._renderer
-
     # -- looking ----------------------------------------------------------------------------
+
+    @property
+    def attached(self) -> bool:
+        """Whether the pool is somebody else's."""
+        return self._pool.reach.manager.attached
 
     @property
     def manager(self) -> LLMServerManager:
@@ -279,9 +235,7 @@ class Workbench:
         Raises:
             PoolClosedError: the pool was closed.
         """
-        if self._manager is None or self._closed:
-            raise PoolClosedError(f"the pool {self.config.name!r} was closed")
-        return self._manager
+        return self._reach().manager
 
     @property
     def limits(self) -> EngineLimits:
@@ -289,71 +243,105 @@ class Workbench:
         return self.manager.limits
 
     @property
+    def feed(self) -> Feed:
+        """What the pool records: figures over time, sessions, events and rollouts."""
+        return self._pool.reach.feed
+
+    @property
     def routing(self) -> Routing:
         """The balancer: sessions, events, moves and drains."""
-        return Routing(self.manager, self._call)
+        return Routing(self._reach())
+
+    @property
+    def replicas(self) -> list[Replica]:
+        """The replicas, in their order."""
+        reach = self._reach()
+        return [Replica(reach, r.status.replica_id) for r in self.snapshot().replicas]
+
+    def replica(self, replica_id: str) -> Replica:
+        """One replica.
+
+        Raises:
+            ConfigError: unknown; lists those that there are.
+        """
+        found = {replica.replica_id: replica for replica in self.replicas}
+        if replica_id not in found:
+            raise ConfigError("replica_id", f"{replica_id!r}", allowed=sorted(found))
+        return found[replica_id]
 
     def snapshot(self) -> PoolSnapshot:
         """The pool at this moment."""
         return self._call(self.manager.snapshot())
 
+    def dashboard(
+        self,
+        port: int = 0,
+        address: str = "127.0.0.1",
+        password: str | None = None,
+        **options: Any,
+    ) -> Any:
+        """A dashboard of the pool, served from this process until it, or this object, is closed.
+
+        Asked for again with the same arguments, it is the same one.
+
+        Args:
+            port: to listen on; 0 for any that is free.
+            address: to listen on. Off loopback a password is asked for.
+            password: None for a new one, where one is needed.
+            options: see :func:`widgets.dashboard.serve`.
+
+        Raises:
+            ConfigError: the port is taken, an argument is wrong, or no dashboard is installed.
+        """
+        options |= {"port": port, "address": address, "password": password}
+        key = repr(sorted(options.items()))
+        known = self._dashboards.get(key)
+        if known is None or known.closed:
+            self._reach()
+            known = self._dashboards[key] = view("dashboard")(self.feed, **options)
+        return known
+
     def __repr__(self) -> str:
-        if self._closed:
-            return f"Workbench({self.config.model!r}, closed)"
-        pool = self.snapshot()
+        pool = self._pool.reach.look()
+        attached = f", attached to {self.config.name!r}" if self.attached else ""
+        if isinstance(pool, str):
+            return f"Workbench({self.config.model!r}, {pool}{attached})"
         ready = sum(r.status.state is ReplicaState.READY for r in pool.replicas)
-        in_flight = pool.routing.in_flight if pool.routing else 0
+        in_flight = f"{pool.routing.in_flight} in flight" if pool.routing else "no books"
         return (
             f"Workbench({self.config.model!r}, {ready}/{len(pool.replicas)} replicas ready "
-            f"on {pool.device}, {in_flight} in flight)"
+            f"on {pool.device}, {in_flight}{attached})"
         )
 
     def _repr_html_(self) -> str:
-        if self._closed:
-            return table(f"Workbench: {self.config.model}", [], "closed")
-        pool = self.snapshot()
-        rows = [
-            {
-                "replica": replica.status.replica_id,
-                "state": str(replica.status.state),
-                "in flight": replica.load.in_flight if replica.load else None,
-                "sessions": replica.load.sessions if replica.load else None,
-                "running": replica.engine.running if replica.engine else None,
-                "waiting": replica.engine.waiting if replica.engine else None,
-                "KV cache": percent(replica.engine.kv_cache_usage if replica.engine else None),
-                "prefix hits": percent(replica.engine.prefix_hit_rate if replica.engine else None),
-                "tokens sampled": replica.engine.generation_tokens if replica.engine else None,
-                "started in s": replica.status.start_s and round(replica.status.start_s, 1),
-            }
-            for replica in pool.replicas
-        ]
-        return table(f"Workbench: {pool.model}", rows, f"{pool.name}, on {pool.device}")
+        pool = self._pool.reach.look()
+        title = f"Workbench: {self.config.model}"
+        attached = ", attached" if self.attached else ""
+        if isinstance(pool, str):
+            return table(title, [], f"{self.config.name}{attached}, {pool}")
+        facts = f"{pool.name}{attached}, on {pool.device}"
+        return table(title, [replica_row(replica) for replica in pool.replicas], facts)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        return bundle("pool", self, include, exclude)
 
     # -- ending -----------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Stop the pool and all that came with it. Idempotent.
+        """Stop the pool and all that came with it, or leave it where this was attached. Idempotent.
 
-        Rollouts that have not ended become cancelled rows. A step that fails or is interrupted
-        keeps none of the others from being taken.
+        Rollouts of this object that have not ended become cancelled rows. A step that fails or is
+        interrupted keeps none of the others from being taken.
         """
         if self._closed:
             return
-        self._closed = True
+        self._closed = self._pool.reach.closed = True
         _open.discard(self)
-        with contextlib.ExitStack() as steps:  # taken from the last to the first
-            if self._connection is not None:
-                steps.callback(self._connection.close)
-            steps.callback(self._loop.close)
-            if self._manager is not None:
-                steps.callback(lambda manager: self._loop.run(manager.close()), self._manager)
-            for worker in self._workers:
-                if isinstance(worker, RayWorker):
-                    steps.callback(worker.close)
-            if self._own_client is not None:
-                steps.callback(lambda client: self._loop.run(client.aclose()), self._own_client)
-            for rollout in list(self._rollouts):
-                steps.callback(rollout.cancel)
+        for rollout in list(self._rollouts):
+            self._steps.callback(rollout.cancel)
+        for dashboard in self._dashboards.values():
+            self._steps.callback(dashboard.close)
+        self._steps.close()  # from the last to the first
 
     def __enter__(self) -> Self:
         return self
@@ -361,21 +349,23 @@ class Workbench:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    def _call(self, coro: Coroutine[Any, Any, T]) -> T:
-        return self._loop.run(self._while_open(coro))
+    def _reach(self) -> Reach:
+        """The way to the pool.
 
-    def _while_open(self, coro: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        Raises:
+            PoolClosedError: it was closed.
+        """
         if self._closed:
-            coro.close()
             raise PoolClosedError(f"the pool {self.config.name!r} was closed")
-        return coro
+        return self._pool.reach
+
+    def _call(self, coro: Coroutine[Any, Any, T]) -> T:
+        return self._pool.reach.call(coro)
 
 
-def _routing(routing: RoutingConfig | None, policy: Any) -> RoutingConfig:
-    rules = routing or RoutingConfig()
-    if policy is not None and rules.policy != DEFAULT_POLICY:
-        raise ConfigError("policy", "is given twice", allowed="policy=, or routing=, not both")
-    return rules if policy is None else replace(rules, policy=policy)
+def _with_hint(error: NoRoomError) -> NoRoomError:
+    held = ", ".join(sorted(bench.config.name for bench in _open))
+    return NoRoomError(f"{error}. Open in this process: {held}; close() gives their places back")
 
 
 @atexit.register

@@ -9,17 +9,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 from workbench.client.generation import normalised
 from workbench.engines.vllm_args import check_sampling_params
 from workbench.errors import ConfigError
+from workbench.metrics.samples import RolloutSnapshot
+from workbench.metrics.trajectories import trajectory_frame
 from workbench.rollout.agents import agent_loop
 from workbench.rollout.batch import RolloutBatch, make_batch
-from workbench.rollout.frames import trajectory_frame
 from workbench.rollout.tasks import RolloutSpec, Tasks, rollout_specs
 from workbench.rollout.trajectory import RolloutStatus, Trajectory
 from workbench.rollout.worker import RolloutSetup, outcome
@@ -36,38 +38,16 @@ if TYPE_CHECKING:
     from workbench.types import SamplingParams
 
 
+REWARD_BINS = 20
+"""Of a snapshot, at most."""
+
+_numbers = count(1)
+
+
 class WorkerPort(Protocol):
     """Plays rollouts, here or in another process. Cancelling a call stops its rollout."""
 
     async def run(self, setup: RolloutSetup, spec: RolloutSpec) -> Trajectory: ...
-
-
-@dataclass(frozen=True, slots=True)
-class RolloutSnapshot:
-    """A batch of rollouts at one moment."""
-
-    agent: str
-    total: int
-    running: int
-    done: int
-    failed: int
-    cancelled: int
-    sampled_tokens: int
-    """Of the rollouts that ended."""
-    mean_reward: float | None
-    """Of those that have a reward; None when none has."""
-    wall_s: float
-    """Since the batch began, until it ended."""
-
-    @property
-    def ended(self) -> int:
-        """Rollouts that ended, however."""
-        return self.done + self.failed + self.cancelled
-
-    @property
-    def tokens_per_s(self) -> float:
-        """Sampled tokens of ended rollouts per second of wall time."""
-        return self.sampled_tokens / self.wall_s if self.wall_s else 0.0
 
 
 class RolloutRun:
@@ -81,8 +61,10 @@ class RolloutRun:
         *,
         concurrency: int,
         pad_id: int,
+        name: str | None = None,
     ) -> None:
         self.setup = setup
+        self.name = name or f"rollouts-{next(_numbers)}"
         self._specs = specs
         self._workers = workers
         self._load: Counter[int] = Counter()
@@ -91,6 +73,7 @@ class RolloutRun:
         self._pad_id = pad_id
         self._ended: dict[str, Trajectory] = {}
         self._running = 0
+        self._began_s = time.time()
         self._started_s = time.monotonic()
         self._wall_s: float | None = None
         self._tasks = [asyncio.create_task(self._play(spec)) for spec in specs]
@@ -108,6 +91,7 @@ class RolloutRun:
         """Where it stands."""
         ended = list(self._ended.values())
         by_status = Counter(trajectory.status for trajectory in ended)
+        causes = Counter(t.error.partition(":")[0] for t in ended if t.error)
         rewards = [t.reward for t in ended if t.reward is not None]
         return RolloutSnapshot(
             agent=self.setup.agent,
@@ -119,6 +103,10 @@ class RolloutRun:
             sampled_tokens=sum(t.sampled_tokens for t in ended),
             mean_reward=sum(rewards) / len(rewards) if rewards else None,
             wall_s=self._wall_s or time.monotonic() - self._started_s,
+            name=self.name,
+            failures=tuple(causes.most_common()),
+            rewards=reward_bins(rewards),
+            started_s=self._began_s,
         )
 
     def trajectories(self) -> list[Trajectory]:
@@ -197,10 +185,17 @@ class AgentLoopManager:
         """Begin a batch; needs a running event loop. Options as in :meth:`prepare`."""
         return self.play(*self.prepare(tasks, **options))
 
-    def play(self, setup: RolloutSetup, specs: Sequence[RolloutSpec]) -> RolloutRun:
-        """Begin a batch that was prepared."""
+    def play(
+        self, setup: RolloutSetup, specs: Sequence[RolloutSpec], *, name: str | None = None
+    ) -> RolloutRun:
+        """Begin a batch that was prepared; without a name it is given one."""
         return RolloutRun(
-            setup, specs, self._workers, concurrency=self._concurrency, pad_id=self._pad_id
+            setup,
+            specs,
+            self._workers,
+            concurrency=self._concurrency,
+            pad_id=self._pad_id,
+            name=name,
         )
 
     def prepare(
@@ -248,6 +243,22 @@ class AgentLoopManager:
             await run
             raise
         return run.batch()
+
+
+def reward_bins(rewards: Sequence[float]) -> tuple[tuple[float, float, int], ...]:
+    """Equal bins from the least reward to the greatest: from, to, rewards in between.
+
+    The last one has both its ends. One bin where all rewards are the same; none without rewards.
+    """
+    if not rewards:
+        return ()
+    low, high = min(rewards), max(rewards)
+    width = high / REWARD_BINS - low / REWARD_BINS  # in parts: the whole may be too large
+    if not width:
+        return ((low, high, len(rewards)),)
+    edges = [min(low + i * width, high) for i in range(REWARD_BINS)]
+    counts = Counter(bisect_right(edges, reward) - 1 for reward in rewards)
+    return tuple((start, end, counts[i]) for i, (start, end) in enumerate(pairwise([*edges, high])))
 
 
 def check_loop_args(name: str, loop: type[AgentLoopBase], given: dict[str, Any]) -> None:

@@ -100,6 +100,7 @@ class SessionEntry:
 
     __slots__ = (
         "cached_tokens",
+        "context_at",
         "context_tokens",
         "last_used_s",
         "moves",
@@ -119,3 +120,5 @@ class SessionEntry:
         self.yields = 0
         """Moves that a policy made away from a replica that was ready."""
         self.prompt_tokens = self.sampled_tokens = self.cached_tokens = self.context_tokens = 0
+        self.context_at: ReplicaEntry | None = None
+        """Where the turn ran whose context that is."""

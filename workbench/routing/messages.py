@@ -74,6 +74,8 @@ class Usage(NamedTuple):
     cached_tokens: int
     context_tokens: int
     """Prompt and sampled tokens of its last turn; 0 when none ended."""
+    known_prompt_tokens: int
+    """Prompt tokens of those turns that ended and whose engine said what was cached."""
 
 
 class Failure(NamedTuple):

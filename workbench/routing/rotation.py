@@ -66,7 +66,7 @@ class Rotation:
         self._settle(replica)
         self._forget(replica_id)
         self._journal.void_replica(replica_id)
-        self._journal.log(EventKind.REPLICA_DOWN, replica_id=replica_id)
+        self._journal.log(EventKind.REPLICA_DOWN, replica_id=replica_id, reason="removed")
 
     def get(self, replica_id: str) -> ReplicaEntry:
         """One replica's books.
@@ -130,7 +130,8 @@ class Rotation:
         self._settle(replica)
         if was_ready:
             self._journal.void_replica(replica.replica_id)
-            self._journal.log(EventKind.REPLICA_DOWN, replica_id=replica.replica_id)
+            why = (replica.reason if state is ReplicaState.UNHEALTHY else "") or state.value
+            self._journal.log(EventKind.REPLICA_DOWN, replica_id=replica.replica_id, reason=why)
         elif state is ReplicaState.READY:
             self._journal.log(EventKind.REPLICA_UP, replica_id=replica.replica_id)
             self._ask_anew()

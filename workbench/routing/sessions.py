@@ -48,7 +48,7 @@ class Sessions:
                 session.yields += 1
                 if is_shared:
                     self._journal.void_session(session_id)
-            self._moved(session_id, session, chosen)
+            self._moved(session_id, session, chosen, _why_moved(session.pin, chosen))
         self._set_pin(session, chosen)
 
     def order_move(self, session_id: str, replica: ReplicaEntry) -> None:
@@ -57,14 +57,14 @@ class Sessions:
         if session.pin is replica:
             return
         self.ordered_moves += 1
-        self._moved(session_id, session, replica)
+        self._moved(session_id, session, replica, "asked")
         self._set_pin(session, replica)
         self._journal.void_session(session_id)
 
-    def _moved(self, session_id: str, session: SessionEntry, to: ReplicaEntry) -> None:
+    def _moved(self, session_id: str, session: SessionEntry, to: ReplicaEntry, why: str) -> None:
         session.moves += 1
         to.moved_here += 1
-        self._journal.log(EventKind.MOVED, session_id, to.replica_id)
+        self._journal.log(EventKind.MOVED, session_id, to.replica_id, reason=why)
 
     def _set_pin(self, session: SessionEntry, replica: ReplicaEntry) -> None:
         if session.pin is not None:
@@ -140,3 +140,14 @@ class Sessions:
             session.moves,
             max(0.0, self._journal.now_s - session.last_used_s),
         )
+
+
+def _why_moved(left: ReplicaEntry, chosen: ReplicaEntry) -> str:
+    """In the words of :attr:`~workbench.types.RoutingEvent.reason`."""
+    if left.state is ReplicaState.STOPPED:
+        return "gone"
+    if left.state is not ReplicaState.READY:
+        return left.state.value
+    if left.trial:
+        return "trial"
+    return "load" if chosen.in_flight < left.in_flight + left.queued else "policy"

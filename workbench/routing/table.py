@@ -64,6 +64,7 @@ class RoutingTable:
         self.leases: dict[str, dict[int, Held]] = {}
         """Owner → lease id → what it holds."""
         self.acquired = self.sticky = 0
+        self.known_prompt_tokens = self.predicted_cached_tokens = self.cached_tokens = 0
         self._lease_ids = itertools.count(DOOR_IDS)
         self._log = self.journal.log
         self._note, self._numbers = self.journal.written.append, self.journal.numbers
@@ -106,8 +107,8 @@ class RoutingTable:
         self.acquired += 1
         chosen.acquired += 1
         self._hold(owner, lease_id, (chosen, session, prompt_tokens, session_id))
-        now_s = self.journal.now_s
-        self._note((next(self._numbers), now_s, ACQUIRED, session_id, chosen.replica_id, owner, 1))
+        now_s, at = self.journal.now_s, chosen.replica_id
+        self._note((next(self._numbers), now_s, ACQUIRED, session_id, at, owner, 1, ""))
         return Lease(lease_id, session_id, chosen.replica_id, owner, self.epoch)
 
     def _choose(
@@ -153,7 +154,8 @@ class RoutingTable:
             self.candidates.touch(replica)
         session.open_leases -= 1
         session.last_used_s = now_s = self.journal.now_s
-        self._note((next(self._numbers), now_s, RELEASED, session_id, replica.replica_id, owner, 1))
+        at = replica.replica_id
+        self._note((next(self._numbers), now_s, RELEASED, session_id, at, owner, 1, ""))
         if outcome >= Outcome.FAILED:
             self.rotation.fail(replica, outcome)
         elif (replica.failures or replica.trial) and outcome is Outcome.OK:
@@ -200,11 +202,26 @@ class RoutingTable:
             self.sticky += turns
             replica.acquired += turns
             self._log(EventKind.ACQUIRED, usage.session_id, usage.replica_id, owner, turns)
+        if usage.known_prompt_tokens:
+            self._compare_cached(session, replica, usage)
         session.sampled_tokens += usage.sampled_tokens
         session.cached_tokens += usage.cached_tokens
         if usage.context_tokens:
-            session.context_tokens = usage.context_tokens
+            session.context_tokens, session.context_at = usage.context_tokens, replica
         session.last_used_s = self.journal.now_s
+
+    def _compare_cached(self, session: SessionEntry, replica: ReplicaEntry, usage: Usage) -> None:
+        """What should have been cached: the context of the turn before, if that ran here.
+
+        Of several turns in one report only sums are known; they are taken to have run on one
+        replica, each after the other and with no shorter a prompt than the other's context.
+        """
+        before = session.context_tokens if session.context_at is replica else 0
+        contexts = usage.known_prompt_tokens + usage.sampled_tokens
+        within = max(0, contexts - usage.context_tokens)  # all but the last one's
+        self.predicted_cached_tokens += min(before + within, usage.known_prompt_tokens)
+        self.known_prompt_tokens += usage.known_prompt_tokens
+        self.cached_tokens += usage.cached_tokens
 
     def _offered(self, chosen: ReplicaView) -> ReplicaEntry:
         name = getattr(chosen, "replica_id", None)

@@ -28,6 +28,9 @@ def snapshot(table: RoutingTable, *, queued: int = 0, clients: int = 0) -> Routi
         queued=queued,
         failures=sum(replica.total_failures for replica in table.replicas.values()),
         clients=clients,
+        known_prompt_tokens=table.known_prompt_tokens,
+        predicted_cached_tokens=table.predicted_cached_tokens,
+        cached_tokens=table.cached_tokens,
     )
 
 
@@ -70,6 +73,7 @@ def check(table: RoutingTable) -> None:
         assert gone or any(session.pin is r for r in table.replicas.values()), session_id
     first, moves = table.sessions.first_touch, table.sessions.moves
     assert table.acquired == table.sticky + first + moves
+    assert 0 <= table.predicted_cached_tokens <= table.known_prompt_tokens
     is_open = [replica for replica in table.replicas.values() if replica.open]
     assert table.candidates.num_open == len(is_open)
     if is_open:

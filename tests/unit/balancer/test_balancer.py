@@ -9,6 +9,7 @@ from workbench.balancer.balancer import TICK_EVERY
 from workbench.client.leases import LeaseBook
 from workbench.config import RoutingConfig
 from workbench.errors import ConfigError, NoReplicaError, ReplicaDiedError
+from workbench.metrics.samples import Activity, SessionTurns
 from workbench.types import EngineFigures, EventKind, ReplicaState
 
 
@@ -346,6 +347,7 @@ def test_looking_changes_no_count():
         books.pins,
         books.sessions,
         books.events,
+        books.sample,
         books.get_status,
         books.get_total_inflight,
         books.probes_due,
@@ -372,3 +374,37 @@ def test_events_are_read_from_where_the_last_read_ended():
     later = books.events(page.cursor)
     assert len(later.items) == 4
     assert later.lost == later.items[0].number - page.cursor - 1 > 0
+
+
+def test_events_are_told_in_wall_clock_time():
+    clock, wall = Clock(), Clock()
+    clock.now_s, wall.now_s = 5.0, 1_000_000.0
+    books = balancer(1, clock=clock, wall_clock=wall)
+    clock.now_s, wall.now_s = 6.0, 1_000_001.0
+    books.tick()
+    books.acquire_server("s")
+    times = [(event.time_s, event.unix_s) for event in books.events().items]
+    assert times == [(5.0, 1_000_000.0), (6.0, 1_000_001.0)]
+    clock.now_s, wall.now_s = 7.0, 1_030_000.0  # the machine slept
+    books.tick()
+    books.acquire_server("s")
+    assert books.events().items[-1].unix_s == 1_030_000.0
+
+
+def test_a_sample_is_the_snapshot_and_what_happened_since_the_last_one():
+    books = balancer(2)
+    home = books.acquire_server("s").replica_id
+    books.move_session("s", {"replica-0": "replica-1", "replica-1": "replica-0"}[home])
+    snapshot, told = books.sample()
+    assert snapshot == books.snapshot()
+    assert told == books.activity()
+    assert told.hot == (SessionTurns("s", home, 1),)
+    assert [move.reason for move in told.moves] == ["asked"]
+    assert books.sample(told.cursor)[1] == Activity(cursor=told.cursor)
+    assert books.activity(top=0).others == ((home, 1),)
+
+
+@pytest.mark.parametrize("wrong", [{"cursor": -1}, {"top": -1}, {"top": 1.5}])
+def test_an_activity_is_asked_for_with_counts(wrong):
+    with pytest.raises(ConfigError, match=rf"{next(iter(wrong))}.*a whole number from 0"):
+        balancer().activity(**wrong)

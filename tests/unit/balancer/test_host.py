@@ -42,6 +42,7 @@ async def hosted(engines=None, *, replicas=2, policy="sticky-least-loaded", **ru
         {f"replica-{i}": i for i in range(replicas)},
         rules=RoutingConfig(policy=policy, **rules),
         clock=loop.time,
+        wall_clock=loop.time,
     )
     host = BalancerHost(books, (engines or Engines()).probe)
     host.start()

@@ -264,11 +264,11 @@ def test_a_turn_that_is_open_when_the_report_is_made_is_told_of_and_so_is_its_en
     lease = book.take("s", 5)
     report = book.report()
     assert report.opened == [OpenTurn(lease.lease_id, "s", "r0", 5)]
-    assert report.usage == [Usage("s", "r0", 1, 5, 0, 0, 0)]
+    assert report.usage == [Usage("s", "r0", 1, 5, 0, 0, 0, 0)]
     book.give_back(lease, sampled_tokens=2, context_tokens=7)
     report = book.report()
     assert (report.opened, report.closed) == ([], [ClosedTurn(lease.lease_id, served=True)])
-    assert report.usage == [Usage("s", "r0", 0, 0, 2, 0, 7)]
+    assert report.usage == [Usage("s", "r0", 0, 0, 2, 0, 7, 0)]
 
 
 def test_turns_that_begin_and_end_between_two_reports_are_one_line_of_usage():
@@ -278,7 +278,7 @@ def test_turns_that_begin_and_end_between_two_reports_are_one_line_of_usage():
         book.give_back(lease, sampled_tokens=3, cached_tokens=4, context_tokens=context)
     report = book.report()
     assert (report.opened, report.closed) == ([], [])
-    assert report.usage == [Usage("s", "r0", 2, 10, 6, 8, 14)]
+    assert report.usage == [Usage("s", "r0", 2, 10, 6, 8, 14, 16)]
 
 
 def test_a_failure_that_nobody_knew_the_turn_of_is_told_with_the_stamp_of_its_pin():

@@ -36,7 +36,7 @@ time.sleep(120)
 
 
 def is_alive(pid):
-    return guard._start_time(pid) is not None
+    return guard.start_time(pid) is not None
 
 
 def wait_gone(*pids):
@@ -128,7 +128,7 @@ def test_descendants_are_found_over_generations(started):
 def test_a_process_that_waits_to_be_reaped_is_gone():
     process = subprocess.Popen([sys.executable, "-c", ""])
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    assert guard._start_time(process.pid) is None
+    assert guard.start_time(process.pid) is None
     process.wait(5)
 
 
@@ -141,7 +141,7 @@ def test_a_process_id_that_somebody_else_has_by_now_is_spared(monkeypatch):
     killed = []
     monkeypatch.setattr(guard, "GRACE_S", 0.0)
     monkeypatch.setattr(guard, "TICK_S", 0.0)
-    monkeypatch.setattr(guard, "_start_time", lambda pid: next(times.get(pid, host_lives), None))
+    monkeypatch.setattr(guard, "start_time", lambda pid: next(times.get(pid, host_lives), None))
     monkeypatch.setattr(guard, "descendants", lambda pid: noted if pid == host else {})
     monkeypatch.setattr(guard.os, "kill", lambda pid, _: killed.append(pid))
     guard._watch(host)
@@ -161,7 +161,7 @@ def test_a_process_that_ends_just_before_it_is_killed_does_not_save_the_others(m
     monkeypatch.setattr(guard, "GRACE_S", 0.0)
     monkeypatch.setattr(guard, "TICK_S", 0.0)
     monkeypatch.setattr(
-        guard, "_start_time", lambda pid: next(host_lives, None) if pid == host else "then"
+        guard, "start_time", lambda pid: next(host_lives, None) if pid == host else "then"
     )
     monkeypatch.setattr(
         guard,

@@ -237,6 +237,17 @@ async def test_figures_count_what_went_through():
     assert (figures.prompt_tokens, figures.generation_tokens) == (6, 10)
 
 
+async def test_blocks_that_made_room_are_counted():
+    async with engine(block_tokens=4, kv_blocks=3) as made:
+        for first in (1, 11):
+            one = request(range(first, first + 8), f"from-{first}", max_tokens=1)
+            await made.add(one)
+            await collect(made, one.request_id)
+        assert made.figures().evicted_blocks == 1
+    async with engine() as boundless:
+        assert boundless.figures().evicted_blocks == 0
+
+
 async def test_closing_twice_is_closing_once():
     async with engine() as made:
         await made.add(request(max_tokens=4000))

@@ -122,6 +122,9 @@ def test_usage_is_the_share_that_is_referenced():
     boundless.check()
 
 
+EVERYTHING = [f"{family}{i}".encode() for family in "abc" for i in range(5)]
+
+
 class CacheMachine(RuleBasedStateMachine):
     """Requests that come and go; the content of block i of family f has the key (f, i)."""
 
@@ -135,9 +138,13 @@ class CacheMachine(RuleBasedStateMachine):
         keys = [f"{family}{i}".encode() for i in range(count)]
         hits = self.cache.match(keys)
         before = (self.cache.referenced, self.cache.resting, self.cache.free)
+        findable, evicted = len(known(self.cache, *EVERYTHING)), self.cache.num_evicted
         blocks = self.cache.acquire(hits, count - len(hits))
+        gone = findable - len(known(self.cache, *EVERYTHING))
+        assert self.cache.num_evicted - evicted == gone
         if blocks is None:
             assert before == (self.cache.referenced, self.cache.resting, self.cache.free)
+            assert not gone
             return
         assert [block.key for block in blocks[: len(hits)]] == keys[: len(hits)]
         for block, key in list(zip(blocks, keys, strict=True))[len(hits) : full]:

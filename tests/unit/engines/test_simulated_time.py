@@ -8,6 +8,7 @@ import pytest
 
 from tests.unit.engines.test_simulated import collect, engine, in_virtual_time, now, request
 from workbench.engines.simulated import SimulatedArgs
+from workbench.metrics.buckets import count, empty_counts
 
 POLL_S = 1000.0
 """Longer than any step: only what is urgent wakes the one who waits."""
@@ -19,6 +20,13 @@ async def last_of(made, *requests):
         await made.add(one)
     deltas = await collect(made, *(one.request_id for one in requests), wait_s=POLL_S)
     return [deltas[one.request_id][-1] for one in requests]
+
+
+def histogram(*times_s):
+    counts = empty_counts()
+    for time_s in times_s:
+        count(counts, time_s)
+    return tuple(counts)
 
 
 @in_virtual_time
@@ -42,6 +50,7 @@ async def test_a_prompt_is_paid_for_in_the_step_that_admits_it_and_only_where_it
         figures = made.figures()
     assert (figures.prompt_tokens, figures.cached_prompt_tokens) == (20, 8)
     assert figures.prefix_hit_rate == 0.4
+    assert figures.ttft_counts == histogram(6.0, 2.0)
 
 
 @in_virtual_time

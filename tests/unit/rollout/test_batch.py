@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workbench.metrics.trajectories import trajectory_frame, write_trajectories
 from workbench.rollout.batch import RolloutBatch, make_batch
-from workbench.rollout.frames import trajectory_frame, write_trajectories
 from workbench.rollout.trajectory import RolloutStatus, ToolCall, TrajectoryBuilder
 from workbench.types import FinishReason, TokenOutput, VersionSpan
 

@@ -14,7 +14,7 @@ from tests.unit.chat import ids, renderer, says
 from tests.unit.inprocess import WAIT_S, manual_pool, simulated_pool, until
 from workbench.errors import ConfigError, TaskError
 from workbench.rollout.loop import AgentLoopBase
-from workbench.rollout.manager import AgentLoopManager
+from workbench.rollout.manager import REWARD_BINS, AgentLoopManager, reward_bins
 from workbench.rollout.trajectory import RolloutStatus, Trajectory
 from workbench.rollout.worker import AgentLoopWorker
 from workbench.types import FinishReason
@@ -270,3 +270,65 @@ def test_a_manager_needs_a_worker_and_room_for_a_rollout():
         manager()
     with pytest.raises(ConfigError, match="concurrency"):
         manager(Immediate(), concurrency=0)
+
+
+# -- what a snapshot says --------------------------------------------------------------------
+
+
+class Troubled(AgentLoopBase):
+    """Fails as its task says."""
+
+    async def run(self, sampling_params, *, prompt):
+        await self.generate(ids(prompt), sampling_params)
+        errors = {"zero": ZeroDivisionError("a: b"), "late": TimeoutError(), "key": KeyError("k")}
+        if prompt in errors:
+            raise errors[prompt]
+
+
+async def test_a_snapshot_tells_why_rollouts_failed_and_how_rewards_lie():
+    rewards = {"a": 0.0, "b": 1.0, "c": 0.25}
+    async with playing() as (made, _):
+        run = made.start(
+            ["zero", "a", "late", "zero", "b", "c", "key"],
+            agent=Troubled,
+            reward=lambda trajectory: rewards[trajectory.task["prompt"]],
+        )
+        begun = run.snapshot()
+        await finish(run)
+    assert (begun.failures, begun.rewards, begun.left_s) == ((), (), None)
+    seen = run.snapshot()
+    assert seen.failures == (("ZeroDivisionError", 2), ("TimeoutError", 1), ("KeyError", 1))
+    assert sum(count for _, count in seen.failures) == seen.failed
+    filled = [(round(start, 2), count) for start, _, count in seen.rewards if count]
+    assert filled == [(0.0, 1), (0.25, 1), (0.95, 1)]
+    assert seen.left_s == 0.0
+    assert seen.started_s == begun.started_s > 1.7e9
+
+
+async def test_batches_have_names_of_their_own_unless_they_are_given_one():
+    made = manager(Immediate())
+    first, second = made.start(["a"]), made.start(["b"])
+    given = made.play(*made.prepare(["c"]), name="evening")
+    assert len({first.name, second.name}) == 2
+    assert [run.snapshot().name for run in (second, given)] == [second.name, "evening"]
+    for run in (first, second, given):
+        await finish(run)
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=40))
+def test_every_reward_is_in_one_bin(rewards):
+    bins = reward_bins(rewards)
+    assert sum(count for _, _, count in bins) == len(rewards)
+    assert len(bins) in ({0} if not rewards else {1, REWARD_BINS})
+    for start, end, count in bins:
+        inside = [r for r in rewards if start <= r < end or r == end == max(rewards)]
+        assert count <= len(inside)
+    edges = [start for start, _, _ in bins] + [end for _, end, _ in bins[-1:]]
+    assert edges == sorted(edges)
+    if rewards:
+        assert (edges[0], edges[-1]) == (min(rewards), max(rewards))
+
+
+def test_rewards_that_are_all_the_same_are_one_bin():
+    assert reward_bins([0.5, 0.5]) == ((0.5, 0.5, 2),)
+    assert [count for *_, count in reward_bins([0, 1, 1])] == [1] + [0] * 18 + [2]

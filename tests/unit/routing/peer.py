@@ -32,7 +32,8 @@ class Peer:
         self.held[lease.lease_id] = lease
 
     def end(self, lease, outcome=Outcome.OK):
-        assert self.book.give_back(lease, outcome, sampled_tokens=3, context_tokens=9)
+        used = {"sampled_tokens": 3, "cached_tokens": 4, "context_tokens": 9}
+        assert self.book.give_back(lease, outcome, **used)
         assert not self.book.give_back(lease, outcome)
         del self.held[lease.lease_id]
         self.over.append(lease)

@@ -19,6 +19,7 @@ from hypothesis.stateful import (
 from tests.unit.routing.peer import Peer
 from workbench.config import RoutingConfig
 from workbench.errors import ConfigError, NoReplicaError
+from workbench.routing.activity import activity
 from workbench.routing.exchange import Exchange
 from workbench.routing.messages import Outcome
 from workbench.routing.policies import POLICIES, Need, make_policy
@@ -317,6 +318,15 @@ class World(RuleBasedStateMachine):
     def the_books_are_in_order(self):
         if hasattr(self, "table"):
             check(self.table)
+
+    @invariant()
+    def every_turn_is_told_of(self):
+        if hasattr(self, "table"):
+            told = activity(self.table.journal, cursor=0, top=2)
+            turns = sum(hot.turns for hot in told.hot) + sum(count for _, count in told.others)
+            assert turns == self.table.acquired
+            assert self.table.sessions.moves + self.table.sessions.ordered_moves >= len(told.moves)
+            assert all(move.reason for move in told.moves)
 
     @invariant()
     def the_door_knows_what_is_open(self):

@@ -279,7 +279,7 @@ def test_a_removed_replica_pins_nothing():
 def test_what_a_session_did_is_added_up():
     books = table(1)
     books.acquire("s", "me", prompt_tokens=10)
-    books.note("me", Usage("s", "replica-0", 2, 50, 7, 20, 57))
+    books.note("me", Usage("s", "replica-0", 2, 50, 7, 20, 57, 50))
     (info,) = books.sessions.infos(0, 10)
     assert (info.turns, info.prompt_tokens, info.sampled_tokens, info.cached_tokens) == (
         3, 60, 7, 20,

@@ -32,6 +32,7 @@ class BlockCache:
         self.total = sys.maxsize if total is None else total
         self.free = self.total
         self.referenced = 0
+        self.num_evicted = 0
         self._resting: OrderedDict[bytes, Block] = OrderedDict()
         self._by_key: dict[bytes, Block] = {}
 
@@ -67,6 +68,7 @@ class BlockCache:
             block.references += 1
         evicted = max(0, fresh - self.free)
         self.free -= fresh - evicted
+        self.num_evicted += evicted
         for _ in range(evicted):
             key, _ = self._resting.popitem(last=False)
             del self._by_key[key]

@@ -11,6 +11,7 @@ from workbench.engines.simulated.generation import Generation
 from workbench.engines.simulated.scheduler import Scheduler, Sequence, Step
 from workbench.engines.simulated.tokens import TokenSource
 from workbench.errors import ReplicaDiedError, RequestError
+from workbench.metrics import buckets
 from workbench.types import EngineFigures, FinishReason, GenerateRequest, TokenDelta
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class SimulatedEngine:
         self._changed = asyncio.Event()
         self._steps: asyncio.Task[None] | None = None
         self._taken = self._sampled = self._finished = 0
+        self._first_token_times = buckets.empty_counts()
         if args.die_after_tokens is not None:
             self.inject(Fault(FaultKind.DEATH, args.die_after_tokens))
         for fault in args.faults:
@@ -149,6 +151,8 @@ class SimulatedEngine:
             generation_tokens=self._sampled,
             num_preempted=scheduler.num_preempted,
             finished=self._finished,
+            evicted_blocks=scheduler.cache.num_evicted,
+            ttft_counts=tuple(self._first_token_times),
         )
 
     async def close(self) -> None:
@@ -272,6 +276,7 @@ class SimulatedEngine:
             self._sampled += 1
             if generation.first_token_s is None:
                 generation.first_token_s = now - generation.arrived_s
+                buckets.count(self._first_token_times, generation.first_token_s)
                 self._urgent.set()
             if generation.finish:
                 self._end(generation)

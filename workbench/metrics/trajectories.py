@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from workbench.errors import ConfigError
+from workbench.trajectory import RolloutStatus, Segment, ToolCall, Trajectory, Turn
+from workbench.types import FinishReason, VersionSpan
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-    from workbench.rollout.trajectory import Trajectory
 
 SCHEMA_VERSION = 1
 """Of the parquet file; grows when a column changes its meaning."""
@@ -55,6 +57,7 @@ def _row(trajectory: Trajectory) -> dict[str, object]:
     }
 
 
+_VERSION_KEY = b"rollout_workbench_schema"
 _IDS = pa.list_(pa.int64())
 _SPAN = pa.struct([(name, pa.int64()) for name in ("version", "start", "end")])
 _SEGMENT = pa.struct(
@@ -67,7 +70,7 @@ _SEGMENT = pa.struct(
         "fork_reason": pa.string(),
     }
 )
-"""A :class:`workbench.rollout.trajectory.Segment`, nested."""
+"""A :class:`workbench.trajectory.Segment`, nested."""
 _TURN = pa.struct(
     {
         **dict.fromkeys(("segment", "start", "end", "prompt_tokens"), pa.int64()),
@@ -76,7 +79,7 @@ _TURN = pa.struct(
         **dict.fromkeys(("queue_s", "first_token_s", "total_s"), pa.float64()),
     }
 )
-"""A :class:`workbench.rollout.trajectory.Turn`, nested."""
+"""A :class:`workbench.trajectory.Turn`, nested."""
 
 
 def write_trajectories(path: Path, trajectories: Sequence[Trajectory]) -> None:
@@ -102,5 +105,49 @@ def write_trajectories(path: Path, trajectories: Sequence[Trajectory]) -> None:
     types = {"segments": pa.list_(_SEGMENT), "turns": pa.list_(_TURN)}
     for name, values in nested.items():
         table = table.append_column(name, pa.array(values, types.get(name, pa.string())))
-    schema_version = {b"rollout_workbench_schema": str(SCHEMA_VERSION).encode()}
+    schema_version = {_VERSION_KEY: str(SCHEMA_VERSION).encode()}
     pq.write_table(table.replace_schema_metadata(schema_version), path)
+
+
+def read_trajectories(path: Path) -> list[Trajectory]:
+    """What :func:`write_trajectories` wrote, to the token.
+
+    Tasks, messages and arguments come back as JSON has them: what it cannot hold is a text.
+
+    Raises:
+        ConfigError: the file is missing, damaged, or was written by something else.
+    """
+    try:
+        table = pq.read_table(path)
+        _check_version(table)
+        return [_trajectory(row) for row in table.to_pylist()]
+    except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
+        problem = f"{str(path)!r} cannot be read: {error}"
+        raise ConfigError("path", problem, allowed="what write_trajectories wrote") from error
+
+
+def _check_version(table: pa.Table) -> None:
+    if (table.schema.metadata or {}).get(_VERSION_KEY) != str(SCHEMA_VERSION).encode():
+        raise ValueError(f"it has no trajectories of schema version {SCHEMA_VERSION}")
+
+
+def _trajectory(row: dict[str, Any]) -> Trajectory:
+    same = ("rollout_id", "group", "index", "agent", "reward", "error", "traceback", "wall_s")
+    return Trajectory(
+        **{name: row[name] for name in same},
+        status=RolloutStatus(row["status"]),
+        task=json.loads(row["task_json"]),
+        segments=tuple(_segment(segment) for segment in row["segments"]),
+        turns=tuple(
+            Turn(**turn | {"finish_reason": FinishReason(turn["finish_reason"])})
+            for turn in row["turns"]
+        ),
+        tool_calls=tuple(ToolCall(**call) for call in json.loads(row["tool_calls_json"])),
+        messages=tuple(json.loads(row["messages_json"])),
+        reward_parts=json.loads(row["reward_parts_json"]),
+    )
+
+
+def _segment(row: dict[str, Any]) -> Segment:
+    spans = tuple(VersionSpan(**span) for span in row["version_spans"])
+    return Segment(**row | {"version_spans": spans})

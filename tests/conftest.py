@@ -1,0 +1,32 @@
+"""Real replicas, started once and shared by all tests that do not break any.
+
+float32: greedy tokens are then the same alone and in a batch, and log-probabilities can be compared
+with another implementation's.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from workbench import Workbench
+
+
+@pytest.fixture(scope="session")
+def bench() -> Iterator[Workbench]:
+    """The pool that ``WORKBENCH_POOL`` names, which saves its start; else one of their own."""
+    from workbench import Workbench
+
+    if name := os.environ.get("WORKBENCH_POOL"):
+        pool = Workbench(name=name, progress=False)
+    else:
+        name = f"tests-{os.getpid()}"
+        exact = {"dtype": "float32"}
+        pool = Workbench("smollm2-135m", 2, name=name, engine_args=exact, progress=False)
+    with pool:
+        yield pool

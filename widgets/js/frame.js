@@ -1,0 +1,88 @@
+// What surrounds the parts: title, status, error, and what can be asked for.
+
+import { html, setAttribute, setText } from "./dom.js";
+import { clock } from "./format.js";
+
+const WINDOWS = [["1 min", 60], ["5 min", 300], ["15 min", 900], ["1 h", 3600], ["1 day", 86400]];
+const QUIET_S = 10;
+
+export function frameOf(ask) {
+  const title = html("h3");
+  const status = html("span", { class: "status", role: "status" });
+  const error = html("p", { class: "error", role: "alert", hidden: "" });
+  const words = html("div", { class: "parts" });
+  const tools = toolbarOf(ask);
+  const header = html("header", {}, title, status, tools.bar);
+  const root = html("section", { class: "picture" }, header, error, words);
+  return {
+    root,
+    parts: words,
+    draw(picture, state) {
+      setAttribute(root, "aria-label", picture.title);
+      setText(title, picture.title);
+      setText(error, picture.error);
+      error.hidden = !picture.error;
+      // Charts are one picture in words; what can be operated stays reachable.
+      const reachable = picture.parts.some((part) => ["table", "tokens"].includes(part.kind));
+      setAttribute(words, "role", reachable ? "group" : "img");
+      setAttribute(words, "aria-label", picture.words || picture.title);
+      tools.draw(picture, state);
+    },
+    tell(picture, state) {
+      const text = statusOf(picture, state);
+      setText(status, text);
+      status.hidden = !text;
+      status.classList.toggle("live", text === "live");
+    },
+  };
+}
+
+// Live is who sends: a kernel that is gone says nothing any more.
+function statusOf(picture, { pausedAt, zoomed, heard_s: heardS, now_s: nowS }) {
+  if (pausedAt !== null) return `paused at ${clock(pausedAt)}`;
+  const moves = picture.status === "live" && picture.span_s !== null && !zoomed;
+  const quiet = moves && nowS - heardS > QUIET_S;
+  return quiet ? `no news since ${clock(heardS)}` : picture.status;
+}
+
+function toolbarOf(ask) {
+  const bar = html("div", { class: "toolbar", role: "toolbar", "aria-label": "what is shown" });
+  const windows = html("span", { class: "windows", role: "group", "aria-label": "time window" });
+  const lengths = WINDOWS.map(([name, length]) => {
+    const pick = button(name, `show the last ${name}`, () => ask.length(length));
+    windows.append(pick);
+    return [length, pick];
+  });
+  const still = button("", "", () => ask.follow());
+  const actions = html("span", { class: "actions" });
+  bar.append(actions, windows, still);
+  return {
+    bar,
+    draw(picture, { pausedAt, zoomed, length_s: length }) {
+      const moves = picture.status === "live";
+      const timed = picture.span_s !== null;
+      for (const [size, pick] of lengths) {
+        setAttribute(pick, "aria-pressed", String(size === length));
+      }
+      windows.hidden = !timed;
+      const follow = pausedAt !== null || zoomed;
+      setText(still, follow ? "Follow" : "Pause");
+      setAttribute(still, "aria-label", follow ? "follow what happens" : "keep this picture still");
+      still.hidden = !(moves || follow);
+      drawActions(actions, picture.actions, ask);
+      bar.hidden = windows.hidden && still.hidden && picture.actions.length === 0;
+    },
+  };
+}
+
+function drawActions(actions, names, ask) {
+  if (actions.dataset.names === names.join("\n")) return;
+  actions.dataset.names = names.join("\n");
+  actions.replaceChildren(...names.map((name) => button(name, name, () => ask.act(name))));
+}
+
+function button(text, label, pressed) {
+  const made = html("button", { type: "button", "aria-label": label }, text);
+  made.addEventListener("click", pressed);
+  return made;
+}

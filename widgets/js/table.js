@@ -1,0 +1,77 @@
+// Rows of text, changed in place so that scrolling, selections and the focus stay.
+
+import { html, keepWidth, setAttribute, setText } from "./dom.js";
+
+export function tablePart(host, view) {
+  const head = html("tr");
+  const body = html("tbody");
+  const table = html("table", {}, html("thead", {}, head), body);
+  const scroll = html("div", { class: "scroll", tabindex: "0", role: "group" }, table);
+  const widths = new Map();
+  host.append(scroll);
+  body.addEventListener("click", (event) => {
+    const row = event.target.closest("tr");
+    const chosen = String(getSelection());
+    if (row?.dataset.key !== undefined && !chosen) view.choose(row.dataset.key);
+  });
+  return {
+    draw(part) {
+      setAttribute(scroll, "aria-label", part.title);
+      const columns = part.columns.map((text, place) => ({ text, number: isNumber(part, place) }));
+      matchCells(head, columns, (column) => html("th", { scope: "col" }), (cell, column) => {
+        setText(cell, column.text);
+        setAttribute(cell, "class", column.number ? "number" : "");
+      });
+      const rows = part.rows.length ? part.rows : [null];
+      while (body.children.length > rows.length) body.lastChild.remove();
+      while (body.children.length < rows.length) body.append(html("tr"));
+      rows.forEach((row, place) => {
+        if (row === null) fillEmpty(body.children[place], part);
+        else fillRow(body.children[place], row, part, columns, view, widths);
+      });
+    },
+  };
+}
+
+function isNumber(part, place) {
+  return part.numeric[place] ?? false;
+}
+
+function matchCells(row, items, make, fill) {
+  while (row.children.length > items.length) row.lastChild.remove();
+  items.forEach((item, place) => {
+    if (row.children.length <= place) row.append(make(item));
+    fill(row.children[place], item, place);
+  });
+}
+
+function fillEmpty(row, part) {
+  delete row.dataset.key;
+  const cell = { class: "empty", colspan: Math.max(1, part.columns.length) };
+  row.replaceChildren(html("td", cell, part.empty));
+  row.className = "";
+}
+
+function fillRow(row, texts, part, columns, view, widths) {
+  if (row.firstChild?.classList.contains("empty")) row.replaceChildren();
+  const key = part.key === null ? undefined : texts[part.key];
+  if (key === undefined) delete row.dataset.key;
+  else row.dataset.key = key;
+  setAttribute(row, "class", key === undefined ? "" : key === view.chosen() ? "row chosen" : "row");
+  matchCells(row, texts, () => html("td"), (cell, text, place) => {
+    const number = columns[place]?.number;
+    setAttribute(cell, "class", number ? "number" : "");
+    if (place === part.key) fillButton(cell, text);
+    else setText(cell, text);
+    if (number) keepWidth(cell, text, widths, place);
+  });
+}
+
+// The row's name can be reached with the keyboard.
+function fillButton(cell, text) {
+  if (cell.firstElementChild?.tagName !== "BUTTON") {
+    cell.replaceChildren(html("button", { type: "button", class: "link" }));
+  }
+  setText(cell.firstElementChild, text);
+  setAttribute(cell.firstElementChild, "aria-label", `open ${text}`);
+}

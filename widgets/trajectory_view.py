@@ -1,0 +1,100 @@
+"""Rollouts to choose from, and one of them opened to its tokens, live in a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from widgets.drawing import count
+from widgets.live_view import LiveView
+from widgets.pictures.trajectory import chosen, rollouts_picture, trajectory_picture
+from workbench.errors import ConfigError
+from workbench.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from widgets.pictures.picture import Picture
+    from widgets.pictures.tokens import Decode
+
+PERIOD_S = 1.0
+
+
+@runtime_checkable
+class RolloutSource(Protocol):
+    """A batch in progress, as :class:`workbench.facade.handle.Rollout` is one."""
+
+    @property
+    def done(self) -> bool:
+        """Whether all have ended."""
+
+    def trajectories(self) -> list[Trajectory]:
+        """Those that have ended."""
+
+
+class TrajectoryView(LiveView):
+    """Rollouts as a table; a click opens one to its turns, tool calls and tokens.
+
+    Args:
+        source: a ``Rollout``, which may still be running, a trajectory, or several.
+        decode: token ids to text, such as a tokenizer's ``decode``; None for the source's own,
+            where it has one. Without any, tokens are shown by their ids.
+
+    Raises:
+        ConfigError: the source has no trajectories.
+    """
+
+    _feed: _Ended
+
+    def __init__(
+        self,
+        source: RolloutSource | Trajectory | Sequence[Trajectory],
+        *,
+        decode: Decode | None = None,
+    ) -> None:
+        self._decode = decode or getattr(source, "decode", None)
+        super().__init__(_Ended(source))
+
+    def _picture(self) -> Picture:
+        ended = self._feed
+        if ended.is_one or self.selected:
+            trajectory = ended.rows[0] if ended.is_one else chosen(ended.rows, self.selected)
+            if trajectory is not None:
+                return trajectory_picture(trajectory, self._decode)
+        return rollouts_picture(ended.rows, status="" if ended.closed else "running")
+
+    def __repr__(self) -> str:
+        ended = self._feed
+        what = repr(ended.rows[0]) if ended.is_one else count(len(ended.rows), "rollout")
+        return f"TrajectoryView({what})"
+
+
+class _Ended:
+    """The rollouts of a source that ended, as a feed that grows while others run."""
+
+    error = ""
+    period_s = PERIOD_S
+
+    def __init__(self, source: object) -> None:
+        self.is_one = isinstance(source, Trajectory)
+        self._source = source if isinstance(source, RolloutSource) else None
+        self.closed = self._source is None
+        self.rows: list[Trajectory] = []
+        if self._source is not None:
+            self.pull()
+        elif isinstance(source, Trajectory):
+            self.rows = [source]
+        elif isinstance(source, Sequence) and all(isinstance(row, Trajectory) for row in source):
+            self.rows = list(source)
+        else:
+            problem = f"a {type(source).__name__} has no trajectories"
+            raise ConfigError(
+                "source", problem, allowed="a Rollout, a trajectory, a list of trajectories"
+            )
+
+    def pull(self) -> bool:
+        """Look at what ended since; whether that is anything."""
+        if self._source is None:
+            return False
+        is_over = self._source.done
+        before, self.rows = len(self.rows), self._source.trajectories()
+        self.closed = is_over
+        return len(self.rows) != before
