@@ -12,7 +12,6 @@ import statistics
 import threading
 import time
 from collections import deque
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,8 +30,11 @@ from workbench.types import ReplicaStatus as Status
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from workbench.types import Lease, RoutingEvent, RoutingSnapshot, SessionInfo
+    from numpy.typing import NDArray
+
+    from workbench.metrics.columns import Column
     from workbench.trajectory import Trajectory
+    from workbench.types import Lease, RoutingEvent, RoutingSnapshot, SessionInfo
 
 REPLICAS = 256
 SESSIONS = 100_000
@@ -45,8 +47,13 @@ MOVES = 2
 """Sessions that somebody moves between two samples; the policy moves others."""
 HOT = 30
 """Sessions that a sample tells one by one, as a pool's controller asks for."""
+SAMPLED = 200
+"""Tokens of each turn."""
 STEP_S = 1.0
 """Between two samples that are not taken at a pace."""
+GROWTH = ((9_000, 5_000, 800, 0, 6, 0), (40_000, 9_000, 2_400, 2, 10, 60))
+"""Of an engine's counters between two samples, at least and at most: prompt tokens, cached ones,
+sampled ones, preemptions, requests that ended, evicted blocks."""
 OWNER = "benchmark"
 
 
@@ -70,7 +77,10 @@ class BusyPool:
         self._engines = Engines()
         self._batches = Batches(self._rng, self._now_s)
         self._cursor = 0
-        self._took: dict[str, deque[float]] = {"sample": deque(maxlen=1000), "add": deque(maxlen=1000)}
+        self._took: dict[str, deque[float]] = {
+            "sample": deque(maxlen=1000),
+            "add": deque(maxlen=1000),
+        }
         for session in self._sessions:
             self._play(session)
         self._history = History()
@@ -155,7 +165,9 @@ class BusyPool:
         self._balancer.release_server(lease)
         sampled, cached = 200, int(tokens * self._rng.uniform(0.6, 0.95))
         return [
-            Usage(lease.session_id, lease.replica_id, 0, 0, sampled, cached, tokens + sampled, tokens)
+            Usage(
+                lease.session_id, lease.replica_id, 0, 0, sampled, cached, tokens + sampled, tokens
+            )
         ]
 
     def _sample(self) -> Sample:
@@ -175,14 +187,16 @@ class Engines:
     def __init__(self) -> None:
         self._rng = np.random.default_rng(0)
         self._usage = self._rng.uniform(0.3, 0.99, REPLICAS)
-        self._counters = np.zeros((REPLICAS, 6), np.int64)
+        self._counters = np.zeros((REPLICAS, len(GROWTH[0])), np.int64)
         self._ttft = np.zeros((REPLICAS, len(TTFT_BOUNDS_S) + 1), np.int64)
 
     def beside(self, routing: RoutingSnapshot) -> tuple[ReplicaSnapshot, ...]:
         """Each replica with its books and what its engine would report."""
         rng = self._rng
         self._usage = np.clip(self._usage + rng.normal(0, 0.02, REPLICAS), 0.05, 1.0)
-        grown = rng.integers((9000, 5000, 800, 0, 6, 0), (40000, 9000, 2400, 2, 10, 60), (REPLICAS, 6))
+        grown = rng.integers(
+            (9000, 5000, 800, 0, 6, 0), (40000, 9000, 2400, 2, 10, 60), (REPLICAS, 6)
+        )
         self._counters += grown
         self._ttft[:, 6:16] += rng.poisson(0.8, (REPLICAS, 10))
         found = []
@@ -217,13 +231,15 @@ def _full_page(latest: Sample) -> HistoryPage:
     return HistoryPage(block, coarse, latest, int(now_s * 1000), 0)
 
 
-def _walks(times_s: np.ndarray[Any, np.dtype[np.float64]]) -> Block:
+def _walks(times_s: NDArray[Any]) -> Block:
     """Figures that go up and down, shares between 0 and 1."""
     rng = np.random.default_rng(len(times_s))
 
-    def walk(columns: Sequence[Any], *shape: int) -> Any:
-        steps = rng.normal(0, 0.02, (len(times_s), *shape, len(columns))).astype(np.float32)
-        level = np.abs(np.sin(np.cumsum(steps, axis=0)))
-        return level * np.array([1 if column.unit == "share" else 30 for column in columns], np.float32)
+    def walk(columns: Sequence[Column], *shape: int) -> NDArray[np.float32]:
+        steps = rng.normal(0, 0.02, (len(times_s), *shape, len(columns)))
+        heights = np.array([1 if column.unit == "share" else 30 for column in columns])
+        levels: NDArray[np.float32] = np.abs(np.sin(np.cumsum(steps, axis=0))).astype(np.float32)
+        return levels * heights.astype(np.float32)
 
-    return Block(times_s, _replica_ids(), walk(REPLICA_COLUMNS, REPLICAS), walk(POOL_COLUMNS))
+    replicas, pool = walk(REPLICA_COLUMNS, REPLICAS), walk(POOL_COLUMNS)
+    return Block(times_s, _replica_ids(), replicas, pool)

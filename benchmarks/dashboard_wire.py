@@ -96,6 +96,10 @@ class Remote:
         Raises:
             PoolClosedError: the pool's process has ended.
         """
+        return pickle.loads(self.ask(name, *arguments))
+
+    def ask(self, name: str, *arguments: Any) -> bytes:
+        """The answer as it came."""
         try:
             with self._lock:
                 self._connection.send((name, arguments))
@@ -103,7 +107,7 @@ class Remote:
         except (EOFError, OSError) as error:
             raise PoolClosedError("its process has ended") from error
         self.received_bytes += len(answer)
-        return pickle.loads(answer)
+        return answer
 
     def feed(self, period_s: float = 1.0) -> Feed:
         """The pool's figures in this process, made as a cluster's are."""

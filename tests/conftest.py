@@ -24,6 +24,7 @@ def bench() -> Iterator[Workbench]:
 
     if name := os.environ.get("WORKBENCH_POOL"):
         pool = Workbench(name=name, progress=False)
+        assert pool.attached, f"no pool {name!r} runs"
     else:
         name = f"tests-{os.getpid()}"
         exact = {"dtype": "float32"}

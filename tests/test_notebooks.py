@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-NOTEBOOKS = sorted((ROOT / "recipes").glob("*.ipynb"))
+NOTEBOOKS = sorted([*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("recipes/*.ipynb")])
 
 
-def test_there_is_a_recipe():
-    assert NOTEBOOKS
+def test_there_are_notebooks_and_recipes():
+    assert {path.parent.name for path in NOTEBOOKS} == {"notebooks", "recipes"}
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)

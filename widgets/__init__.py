@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from widgets.report import write_report
     from widgets.rollout_progress import RolloutProgress
     from widgets.session_stickiness import SessionStickiness
+    from widgets.study import policy_figure
     from widgets.trajectory_view import TrajectoryView
 
 _HOMES = {
@@ -27,6 +28,7 @@ _HOMES = {
     "TrajectoryView": "widgets.trajectory_view",
     "length_figure": "widgets.figures",
     "load_figure": "widgets.figures",
+    "policy_figure": "widgets.study",
     "replica_figure": "widgets.figures",
     "reward_figure": "widgets.figures",
     "write_report": "widgets.report",
@@ -41,6 +43,7 @@ __all__ = [
     "TrajectoryView",
     "length_figure",
     "load_figure",
+    "policy_figure",
     "replica_figure",
     "reward_figure",
     "write_report",

@@ -11,7 +11,7 @@ FOLDER = Path(__file__).parent / "js"
 
 MODULES = (
     "dom", "format", "scale", "marks", "lines", "bars", "facts", "table", "flow", "tokens",
-    "frame", "widget",
+    "parts", "frame", "widget",
 )  # fmt: skip
 """Each after those that it imports; the last one's export is the whole's."""
 

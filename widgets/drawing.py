@@ -123,8 +123,9 @@ def floats(frame: pd.DataFrame, column: str) -> Floats:
 
 def names(frame: pd.DataFrame, column: str) -> list[str]:
     """A column as names: empty where missing, whole numbers without a decimal point."""
-    values = frame[column].tolist()
-    return ["" if pd.isna(value) else _name(value) for value in values]
+    values, missing = frame[column].tolist(), frame[column].isna().tolist()
+    pairs = zip(values, missing, strict=True)
+    return ["" if is_missing else _name(value) for value, is_missing in pairs]
 
 
 def _name(value: object) -> str:

@@ -72,7 +72,7 @@ def feed_of(source: object) -> Feed:
     if not isinstance(found, FeedSource):
         raise ConfigError(
             "source",
-            f"a {type(source).__name__} has no figures to show",
+            f"{type(source).__name__} has no figures to show",
             allowed="a Workbench, a LocalPool, a Feed, or anything with a feed",
         )
     return cast("Feed", found)

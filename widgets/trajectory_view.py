@@ -85,7 +85,7 @@ class _Ended:
         elif isinstance(source, Sequence) and all(isinstance(row, Trajectory) for row in source):
             self.rows = list(source)
         else:
-            problem = f"a {type(source).__name__} has no trajectories"
+            problem = f"{type(source).__name__} has no trajectories"
             raise ConfigError(
                 "source", problem, allowed="a Rollout, a trajectory, a list of trajectories"
             )

@@ -20,6 +20,9 @@ _KINDS: dict[str, type] = {
     "engine_args": Mapping,
 }
 
+SAMPLE_S = (0.05, 30.0)
+"""Between two samples: a rate needs several in a minute."""
+
 ENGINES = ("vllm", "simulated")
 """Engines that a replica can host; the simulated one is for tests and overhead measurements."""
 
@@ -96,7 +99,8 @@ class PoolConfig:
     start_timeout_s: float = 600.0
     """How long all replicas may take to start; a large model on a cold disk takes minutes."""
     sample_s: float = 1.0
-    """How often the pool is looked at for its history."""
+    """How often the pool is looked at for its history, which keeps 3,600 samples and a day by the
+    minute."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -110,6 +114,9 @@ class PoolConfig:
         _check_count(self, "replicas")
         for name in ("start_timeout_s", "sample_s"):
             _check_seconds(self, name)
+        if not SAMPLE_S[0] <= self.sample_s <= SAMPLE_S[1]:
+            allowed = f"{SAMPLE_S[0]:g} to {SAMPLE_S[1]:g} seconds"
+            raise ConfigError("sample_s", f"{self.sample_s!r}", allowed=allowed)
         if not _NAME.fullmatch(self.name):
             raise ConfigError("name", f"{self.name!r}", allowed="letters, digits and _ . -")
         if "model" in self.engine_args:

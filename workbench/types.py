@@ -15,7 +15,7 @@ SamplingParams = Mapping[str, Any]
 """Sampling parameters by the engine's own names (``temperature``, ``max_tokens``, …)."""
 
 
-class _ByFields:
+class ByFields:
     """Is pickled as its fields in their order.
 
     A dataclass with slots looks up what its fields are with each pickle of each object, which takes
@@ -180,7 +180,7 @@ class TokenOutput:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineFigures(_ByFields):
+class EngineFigures(ByFields):
     """What the engine itself reports. Counters grow from the engine's start."""
 
     running: int = 0
@@ -231,7 +231,7 @@ class EventKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class RoutingEvent(_ByFields):
+class RoutingEvent(ByFields):
     """One entry of the balancer's event log."""
 
     number: int
@@ -253,7 +253,7 @@ class RoutingEvent(_ByFields):
 
 
 @dataclass(frozen=True, slots=True)
-class SessionInfo(_ByFields):
+class SessionInfo(ByFields):
     """One session's pin and history."""
 
     session_id: str
@@ -273,7 +273,7 @@ class SessionInfo(_ByFields):
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaLoad(_ByFields):
+class ReplicaLoad(ByFields):
     """What the balancer has booked on one replica."""
 
     replica_id: str
@@ -351,7 +351,7 @@ class RoutingSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaStatus(_ByFields):
+class ReplicaStatus(ByFields):
     """One replica as the controller sees it."""
 
     replica_id: str
@@ -367,7 +367,7 @@ class ReplicaStatus(_ByFields):
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaSnapshot(_ByFields):
+class ReplicaSnapshot(ByFields):
     """A replica's three views side by side: life, our books, the engine's own figures."""
 
     status: ReplicaStatus

@@ -59,7 +59,8 @@ def test_all_that_a_pool_does_works_through_an_attached_object(
 
         with Workbench(name="lab", progress=False) as bench:
             rollout = bench.rollout(["one", "two"], sampling_params={"max_tokens": 3})
-            print(json.dumps({
+            page = bench.dashboard()
+            seen = {
                 "attached": bench.attached,
                 "repr": repr(bench),
                 "reply": len(bench.generate("Hi", session="talk", max_tokens=3).output.token_ids),
@@ -69,7 +70,9 @@ def test_all_that_a_pool_does_works_through_an_attached_object(
                 "sessions": list(bench.routing.sessions()["session_id"]),
                 "log": bench.replica("replica-1").log_tail(),
                 "batch": rollout.name,
-            }))
+                "dashboard": page is bench.dashboard() and not page.closed,
+            }
+        print(json.dumps(seen | {"dashboard closed": page.closed}))
         """,
         env,
     )
@@ -81,6 +84,8 @@ def test_all_that_a_pool_does_works_through_an_attached_object(
     assert seen["client"] == 2
     assert seen["replicas"] == ["replica-0", "replica-1"]
     assert "talk" in seen["sessions"]
+    assert seen["dashboard"]
+    assert seen["dashboard closed"]
     assert lab.ask("bench.attached") is False
     assert lab.ask("len(bench.generate('Still there?', max_tokens=2).output.token_ids)") == 2
     batch = seen["batch"]  # the owner saw what another process played
@@ -133,12 +138,20 @@ def test_what_cannot_be_is_refused_and_starts_nothing(lab: Owner, env: dict[str,
             except WorkbenchError as error:
                 return f"{type(error).__name__}: {error}"
 
+        async def hosted(view):
+            manager = await LLMServerManager.attach("lab")
+            try:
+                await manager.host(view, {})
+            finally:
+                await manager.close()
+
         tried = {
             "taken": lambda: Workbench("smollm2-135m", name="lab"),
             "owner's": lambda: Workbench(name="lab", replicas=3, seed=1),
             "unknown": lambda: asyncio.run(LLMServerManager.attach("lib")),
             "nowhere": lambda: Workbench(name="lab", address="127.0.0.1:9"),
             "workers": lambda: Workbench(name="lab", workers=-1),
+            "view": lambda: asyncio.run(hosted("weather")),
         }
         told = {name: refused(make) for name, make in tried.items()}
         assert not ray.is_initialized()
@@ -156,6 +169,7 @@ def test_what_cannot_be_is_refused_and_starts_nothing(lab: Owner, env: dict[str,
     assert refusals["unknown"] == "ConfigError: name: no pool 'lib' runs (allowed: lab)"
     assert refusals["nowhere"].startswith("ConfigError: address: nothing answers")
     assert refusals["workers"].startswith("ConfigError: workers: -1")
+    assert refusals["view"].startswith("ConfigError: view: no view 'weather' is installed")
     assert refusals["elsewhere"].startswith("ConfigError: address: this process is in the Ray ")
     assert lab.ask("repr(bench)").startswith("Workbench('smollm2-135m', 2/2 replicas ready")
 
@@ -168,11 +182,11 @@ def test_a_view_is_served_from_the_cluster_once_until_it_is_stopped(
     with urllib.request.urlopen(url, timeout=60) as page:
         assert page.status == 200
     assert lab.ask(f"{host}.url") == url
-    command = [WORKBENCH, "dashboard", "--name", "lab", "--on-cluster"]
+    port = url.rstrip("/").rpartition(":")[2]
+    command = [WORKBENCH, "dashboard", "--name", "lab", "--on-cluster", "--port", port]
     taken = subprocess.run(
-        [*command, "--port", url.rstrip("/").rpartition(":")[2]],
-        capture_output=True, text=True, timeout=200, check=False, env=env,
-    )  # fmt: skip
+        command, capture_output=True, text=True, timeout=200, check=False, env=env
+    )
     assert taken.returncode == 1
     assert re.fullmatch(r"error: port: \d+ on 127.0.0.1 is in use .*\n", taken.stderr)
     assert lab.ask("bench._pool.reach.call(bench.manager.stop_host('dashboard'))") is True
@@ -190,17 +204,16 @@ ATTACHED = """
     rollout = bench.rollout(["on and on"] * 2, sampling_params={"max_tokens": 4000})
     print(json.dumps("attached"), flush=True)
     sys.stdin.readline()
-    began_s, error = time.monotonic(), None
+    error = None
     while not isinstance(error, PoolClosedError):
         try:
             bench.generate("Anybody?", max_tokens=1)
         except PoolError as told:
             error = told
-    closed_s = time.monotonic() - began_s
     bench.feed.pull()
     rows = [str(t.status) for t in rollout.result(60)]
     bench.close()
-    print(json.dumps([closed_s, repr(bench), bench.feed.closed, rows]), flush=True)
+    print(json.dumps([repr(bench), bench.feed.closed, rows]), flush=True)
     sys.stdin.readline()
 """
 
@@ -223,8 +236,7 @@ def test_when_its_owner_ends_an_attached_object_says_so_soon(
     getattr(owner, how)()
     attached.stdin.write("\n")
     attached.stdin.flush()
-    closed_s, shown, feed_closed, rows = json.loads(attached.stdout.readline())
-    assert closed_s < 30
+    shown, feed_closed, rows = json.loads(attached.stdout.readline())
     assert shown == "Workbench('smollm2-135m', closed, attached to 'short')"
     assert feed_closed
     assert set(rows) <= {"cancelled", "failed"}
@@ -255,6 +267,8 @@ def test_the_commands_show_what_runs_and_up_ends_without_a_trace(env: dict[str, 
     assert re.search(rf"^kept: .*owned by process {up.pid} ", command("status").stdout, re.M)
     one = command("status", "--name", "kept")
     assert re.search(r"^ *replica-0 +ready", one.stdout, re.M), one
+    address = lines[2].partition("address='")[2].rstrip("'\n")
+    assert command("status", "--ray-address", address).stdout.startswith("kept: smollm2-135m, ")
     unknown = command("dashboard", "--name", "kpet")
     assert unknown.returncode == 1
     assert re.fullmatch(r"error: name: no pool 'kpet' runs \(allowed: .*kept.*\)\n", unknown.stderr)

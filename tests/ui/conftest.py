@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tests.ui.lab import Lab
 
 HERE = Path(__file__).parent
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser")
+"""The first is the same engine without a browser's own windows, and starts pages faster."""
 ARGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -39,11 +41,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def browser() -> Iterator[Browser]:
     """Chromium as this machine has it; Playwright's own is not needed."""
     sync_api = pytest.importorskip("playwright.sync_api")
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
+    found = [path for name in BROWSERS if (path := shutil.which(name))]
+    if not found:
         pytest.skip("chromium is not installed")
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(ARGS))
+        browser = playwright.chromium.launch(executable_path=found[0], args=list(ARGS))
         yield browser
         browser.close()
 

@@ -185,7 +185,8 @@ class Lab:
         if kernel:
             notebook.connected()
         else:
-            self.page.get_by_role("button", name="No Kernel").click()
+            asked = self.page.locator(".jp-Dialog")
+            asked.get_by_role("button", name="No Kernel").click()
         return notebook
 
 
@@ -283,7 +284,7 @@ class Notebook:
 def copy_of(path: Path, name: str) -> Path:
     """The same notebook as somebody else's: not signed here, nor is its kernel known here."""
     notebook = nbformat.read(path, as_version=4)
-    notebook.metadata["kernelspec"] = {"name": "elsewhere", "display_name": "Elsewhere"}
+    notebook.metadata = {"kernelspec": {"name": "elsewhere", "display_name": "Elsewhere"}}
     copy = path.with_name(f"{name}.ipynb")
     nbformat.write(notebook, copy)
     return copy

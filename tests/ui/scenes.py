@@ -26,7 +26,7 @@ from widgets.pictures.picture import (
 )
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Locator, Page
 
 NOW_S = 1_764_417_784.0  # 29 November 2025, 12:03:04 UTC
 EVIL = "<img src=x onerror='window.broken=1'><script>window.broken=1</script>"
@@ -68,12 +68,13 @@ def lines(
 
 def bars() -> Bars:
     shares = (0.42, 0.93, None, 0.99)
+    texts = ("42.0% ok", "93.0% high", "no data", "99.0% full")
     return Bars(
         "KV cache in use, now",
         "share",
         tuple(
-            Bar(f"replica-{i}", share, f"{share or 0:.1%} {theme.kv_word(share)}", theme.COLOURS[i])
-            for i, share in enumerate(shares)
+            Bar(f"replica-{i}", share, text, theme.COLOURS[i])
+            for i, (share, text) in enumerate(zip(shares, texts, strict=True))
         ),
         1.0,
         (Level(theme.KV_HIGH, "high"), Level(theme.KV_FULL, "full")),
@@ -263,3 +264,14 @@ def show(page: Page, picture: Picture, *, dark: bool = False, **state: Any) -> S
     given = {"picture": picture.to_json(), "window": {"length_s": 300}, "selected": ""} | state
     page.evaluate(START, [esm(), json.loads(json.dumps(given))])
     return Scene(page)
+
+
+def chart(page: Page, title: str) -> Locator:
+    """A part by its title."""
+    return page.locator(f'.part:has(.part-title:text-is("{title}"))')
+
+
+def at(part: Locator, share: float) -> tuple[float, float]:
+    """Where a share of a chart's width is, in the page."""
+    box = part.locator(".plot").bounding_box()
+    return box["x"] + 44 + share * (box["width"] - 44 - 34), box["y"] + 60

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.ui.proxy import Proxy
 from tests.ui.scenes import FRAME
+from tests.ui.viewing import WAIT_MS, dashboard, picture, pool, proxy
 from tests.unit.widgets.dashboard.pools import EVIL, MadePool
 from widgets.dashboard import Dashboard, serve, site
 from widgets.dashboard.pages import PAGES, PLOTS
@@ -19,16 +19,16 @@ from workbench.metrics.feed import Feed
 from workbench.types import EventKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from playwright.sync_api import Browser, Page
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+    from tests.ui.proxy import Proxy
 
-PASSWORD = "correct horse"
-WAIT_MS = 60_000
-expect.set_options(timeout=WAIT_MS)
+__all__ = ["dashboard", "pool", "proxy"]  # fixtures
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 NEWS: dict[str, tuple[Callable[[MadePool], Any], str]] = {
     "overview": (lambda pool: pool.step(in_flight=21), "42 requests"),
@@ -39,34 +39,6 @@ NEWS: dict[str, tuple[Callable[[MadePool], Any], str]] = {
     "events": (lambda pool: (pool.happen(EventKind.MOVED, "the-mover"), pool.step()), "the-mover"),
 }
 """By page: what happens, and what is read there then."""
-
-
-@pytest.fixture
-def pool() -> MadePool:
-    pool = MadePool()
-    pool.happen(EventKind.MOVED, EVIL)
-    pool.happen(EventKind.ACQUIRED, "a-turn")
-    return pool
-
-
-@pytest.fixture
-def dashboard(pool: MadePool) -> Iterator[Dashboard]:
-    with serve(pool.feed) as dashboard:
-        yield dashboard
-
-
-@pytest.fixture
-def proxy() -> Iterator[Proxy]:
-    proxy = Proxy()
-    yield proxy
-    proxy.close()
-
-
-def picture(page: Page, name: str = "") -> Any:
-    """A picture that has something in it."""
-    return page.locator(
-        "section.picture", has=page.locator("h3", has_text=re.compile(name or r"\w"))
-    )
 
 
 def until(page: Page, condition: Callable[[], bool]) -> None:
@@ -303,44 +275,6 @@ def test_a_dashboard_that_is_gone_is_missed_and_found_again(page: Page, pool: Ma
     with serve(pool.feed, port=first.port):
         expect(page.get_by_text("42 requests").first).to_be_visible()
         expect(page.get_by_text("No connection since")).to_be_hidden()
-
-
-# -- passwords and proxies ------------------------------------------------------------------------
-
-
-def test_the_password_is_asked_for(page: Page, pool: MadePool) -> None:
-    with serve(pool.feed, password=PASSWORD, prefix="lab") as dashboard:
-        page.goto(dashboard.page_url("plot/load"))
-        page.get_by_label("Password").fill("wrong password")
-        page.get_by_role("button", name="Log in").click()
-        expect(page.get_by_text("This is not the password.")).to_be_visible()
-        page.get_by_label("Password").fill(PASSWORD)
-        page.get_by_role("button", name="Log in").click()
-        page.wait_for_url("**/lab/plot/load")
-        expect(picture(page, "Replica load")).to_be_visible()
-        page.goto(dashboard.page_url("overview"))
-        page.get_by_role("link", name="Log out").click()
-        page.wait_for_url("**/lab/login")
-        page.goto(dashboard.page_url("overview"))
-        expect(page.get_by_label("Password")).to_be_visible()
-
-
-@pytest.mark.parametrize("password", [None, PASSWORD])
-def test_it_works_behind_a_proxy_that_it_does_not_know(
-    page: Page, pool: MadePool, proxy: Proxy, password: str | None
-) -> None:
-    with serve(pool.feed, password=password, link="/proxy/{port}/{page}") as dashboard:
-        page.goto(f"http://localhost:{proxy.port}{dashboard.page_url('overview')}")
-        if password:
-            page.get_by_label("Password").fill(password)
-            page.get_by_role("button", name="Log in").click()
-        expect(page.get_by_text("6 requests").first).to_be_visible()
-        pool.step(in_flight=21)
-        expect(page.get_by_text("42 requests").first).to_be_visible()
-        page.get_by_role("link", name="Plots").click()
-        page.get_by_role("link", name="Replica load").click()
-        expect(picture(page, "Replica load")).to_be_visible()
-        assert all(path.startswith(f"/proxy/{dashboard.port}/") for path in proxy.paths)
 
 
 # -- how it looks ---------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from playwright.sync_api import expect
@@ -29,11 +29,7 @@ from workbench import Workbench
 bench = Workbench(name="{name}")
 """
 ATTACHED, LOAD = range(2)
-ASK = """\
-bench.generate("Count.", session="again", max_tokens=8)
-bench.generate("Count.", session="again", max_tokens=8).output.finish_reason
-"""
-FOREVER = 'bench.generate("Count.", max_tokens=6000, ignore_eos=True)'
+ASK = 'bench.generate("Count.", max_tokens={}, ignore_eos=True)'
 
 
 @pytest.fixture
@@ -59,7 +55,8 @@ def watch(lab: Lab) -> Iterator[Callable[..., Notebook]]:
 def doomed(bench: Workbench) -> Iterator[Workbench]:
     """A pool that may be broken, in the cluster of the shared one; its engines are simulated."""
     name = f"{bench.config.name}-doomed"
-    with Workbench(replicas=2, name=name, engine="simulated", workers=0, progress=False) as pool:
+    simulated: dict[str, Any] = {"engine": "simulated", "engine_args": {"vocab_size": 50_000}}
+    with Workbench("smollm2-135m", 2, name=name, workers=0, progress=False, **simulated) as pool:
         yield pool
 
 
@@ -84,25 +81,30 @@ def test_a_pool_that_closes_while_watched_keeps_its_last_picture(
 def test_a_replica_that_is_killed_while_watched_has_no_data_and_not_none(
     watch: Callable[..., Notebook], doomed: Workbench, screenshots: Path
 ) -> None:
-    view = watch(doomed, "killed").view(LOAD)
+    notebook = watch(doomed, "killed")
+    view = notebook.view(LOAD)
     shows(view.fact("running"), "0 requests")
     victim = doomed.snapshot().replicas[1].status
     assert victim.pid is not None
     os.kill(victim.pid, signal.SIGKILL)
     row = view.rows("Replicas now").first
     shows(row, victim.replica_id)
-    shows(row, "unhealthy")
     shows(row, re.compile(r"no data since \d\d:\d\d:\d\d"))
-    texts = row.locator("td").all_inner_texts()
-    assert texts[3:8] == ["–"] * 5
+    _, _, _, *engine, _ = row.locator("td").all_inner_texts()
+    assert set(engine) == {"–"}
     shows(view.fact("running"), "0 requests (1 of 2 report)")
-    view.root.screenshot(path=screenshots / "lab-killed.png")
+    for _ in range(4):
+        doomed.generate("Count.", max_tokens=4)  # some of them find it dead, and go elsewhere
+    shows(row, "unhealthy")
+    assert len(notebook.outputs(LOAD)) == 1
+    assert notebook.outputs(ATTACHED) == []
+    notebook.screenshot(screenshots, "killed", LOAD)
 
 
 def test_a_restarted_kernel_leaves_its_widgets_quiet_and_the_pool_untouched(
     watch: Callable[..., Notebook], bench: Workbench, screenshots: Path
 ) -> None:
-    notebook = watch(bench, "restarted", "import os; print(os.getpid())", ASK)
+    notebook = watch(bench, "restarted", "import os; print(os.getpid())")
     notebook.run(2)
     (printed,) = notebook.outputs(2)
     notebook.restart()
@@ -111,9 +113,10 @@ def test_a_restarted_kernel_leaves_its_widgets_quiet_and_the_pool_untouched(
     shows(view.status, re.compile(r"^no news since \d\d:\d\d:\d\d$"))
     shows(view.rows("Replicas now").first, "replica-0")
     notebook.screenshot(screenshots, "restarted", LOAD)
-    notebook.run(ATTACHED, LOAD, 3)
+    notebook.run(ATTACHED, LOAD)
     shows(notebook.view(LOAD).status, "live")
-    shows(notebook.output(3), "length")
+    notebook.view(LOAD).moves("lines")
+    assert bench.generate("Count.", max_tokens=2).output.token_ids
 
 
 def test_a_page_that_is_loaded_again_finds_its_widgets_moving(
@@ -130,7 +133,7 @@ def test_a_page_that_is_loaded_again_finds_its_widgets_moving(
 def test_a_blocking_call_is_interrupted_and_its_request_ends(
     watch: Callable[..., Notebook], bench: Workbench
 ) -> None:
-    notebook = watch(bench, "interrupted", FOREVER, ASK)
+    notebook = watch(bench, "interrupted", ASK.format(6000), ASK.format(4))
     view = notebook.view(LOAD)
     notebook.run(2, wait=False)
     shows(view.fact("running"), "1 request")
@@ -151,12 +154,13 @@ def test_a_saved_notebook_shows_stills_to_whoever_only_reads_it(
     assert notebook.path.stat().st_size < 500_000
     assert '"widgets"' not in notebook.path.read_text()
     copy = lab.open(copy_of(notebook.path, "copied"), kernel=False)
-    for place, title in ((LOAD, "replica"), (2, "session")):
+    for place in (LOAD, 2):
         picture = copy.output(place).locator("img")
-        expect(picture).to_have_attribute("alt", re.compile(title))
+        expect(picture).to_be_visible()
         assert picture.evaluate("(picture) => picture.naturalWidth") > 400
     shows(copy.output(3), "replica-1")
     shows(copy.output(4), "sticky")
     for place in range(5):
         expect(copy.output(place)).not_to_contain_text(re.compile("widget|Error"))
     copy.screenshot(screenshots, "copied")
+    copy.close()

@@ -124,7 +124,9 @@ def test_what_stands_in_a_cell_s_last_line_is_shown_live(
 ) -> None:
     place = RESULT + 1 + list(FORMS).index(form)
     notebook.run(place)
-    shows(notebook.view(place).root.locator("h3"), FORMS[form])
+    view = notebook.view(place)
+    shows(view.root.locator("h3"), FORMS[form])
+    expect(view.button("back")).to_have_count(0)  # it is all there is
     (saved,) = notebook.outputs(place)
     assert {"text/html", "text/plain"} <= set(saved["data"])
     notebook.screenshot(screenshots, f"form-{place - RESULT}", place)

@@ -128,3 +128,4 @@ def test_wheel_holds_the_two_packages_and_nothing_else(tmp_path):
         f"rollout_workbench-{project()['version']}.dist-info",
     }
     assert {"workbench/py.typed", "widgets/py.typed"} <= set(names)
+    assert {"widgets/js/style.css", "widgets/js/widget.js"} <= set(names)

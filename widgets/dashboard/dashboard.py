@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 from widgets.dashboard.door import Door
 from widgets.dashboard.frame import Frame
 from widgets.dashboard.links import link_host, link_template, page_link
-from widgets.dashboard.options import check_options, netloc
+from widgets.dashboard.options import check_options, is_everywhere, netloc
 from widgets.dashboard.pages import FIRST_PAGE, PATHS
 from widgets.sources import feed_of
 from workbench.aio import LoopThread
@@ -30,8 +30,6 @@ STOP_S = 10.0
 HEIGHT = 720
 """Pixels of a page in a cell."""
 
-ANY_ADDRESS = frozenset({"0.0.0.0", "::"})
-
 
 def serve(
     source: object,
@@ -45,7 +43,8 @@ def serve(
     """Serve a pool's dashboard until it is closed or this process ends.
 
     On loopback anybody on this machine may look. On any other address a password is asked for: the
-    one given, or a new one, see :attr:`Dashboard.password`. See
+    one given, or a new one, see :attr:`Dashboard.password`. It is not encrypted on its way: across
+    networks that others listen to, go through an SSH tunnel or a proxy with TLS. See
     :mod:`widgets.dashboard.door` for what else is refused, and why.
 
     Args:
@@ -102,7 +101,7 @@ class Dashboard:
     def url(self) -> str:
         """Where it listens."""
         address = self._options.address
-        host = socket.gethostname() if address in ANY_ADDRESS else address
+        host = socket.gethostname() if is_everywhere(address) else address
         return f"http://{netloc(host, self.port)}{self._options.prefix}/"
 
     def page_url(self, page: str = FIRST_PAGE) -> str:

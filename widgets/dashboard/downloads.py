@@ -68,7 +68,7 @@ def rollouts(painter: Painter, asked: Mapping[str, str]) -> pd.DataFrame:
             "num_turns": row.num_turns, "sampled_tokens": row.sampled_tokens,
             "tool_calls": len(row.tool_calls), "wall_s": row.wall_s, "error": row.error,
         }
-        for row in painter.rollouts()
+        for row in painter.rollouts.rows()
     ]  # fmt: skip
     return pd.DataFrame(rows, columns=list(ROLLOUT_COLUMNS)).astype(ROLLOUT_COLUMNS)
 

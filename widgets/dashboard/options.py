@@ -72,6 +72,14 @@ def is_loopback(address: str) -> bool:
         return address == "localhost" or address.endswith(".localhost")
 
 
+def is_everywhere(address: str) -> bool:
+    """Whether it stands for all addresses of this machine."""
+    try:
+        return ipaddress.ip_address(address).is_unspecified
+    except ValueError:
+        return False
+
+
 def netloc(address: str, port: int) -> str:
     """Address and port as they stand in a URL."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

@@ -14,8 +14,9 @@ class Page:
     title: str
     plots: tuple[str, ...]
     """Names in :data:`PLOTS`."""
-    download: str
-    """The table behind it, see :mod:`widgets.dashboard.downloads`."""
+    download: str = ""
+    """The table behind it, see :mod:`widgets.dashboard.downloads`; empty for a picture alone, which
+    has nothing around it."""
 
 
 PLOTS = {

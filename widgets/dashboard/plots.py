@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from widgets.dashboard.fields import KINDS, ORDERS, PER_PAGE
 from widgets.dashboard.gallery import KEPT, Built, Place
 from widgets.dashboard.pages import PLOTS
-from widgets.dashboard.tables import EventLog, SessionList, kinds_of
+from widgets.dashboard.tables import EventLog, RolloutList, SessionList, kinds_of
 from widgets.pictures.cache import cache_picture
 from widgets.pictures.events import events_picture
 from widgets.pictures.flows import Flows
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from widgets.dashboard.gallery import Request
     from widgets.pictures.view import FeedView
     from workbench.metrics.feed import Feed
-    from workbench.trajectory import Trajectory
 
 OF_THE_VIEW: Mapping[str, Callable[[FeedView], Picture]] = {
     "overview": overview_picture,
@@ -71,6 +70,7 @@ class Painter:
         self._flows = Flows()
         self.sessions = SessionList(feed, clock)
         self.events = EventLog(feed)
+        self.rollouts = RolloutList(feed, clock)
         self._good: OrderedDict[Request, tuple[Picture, Place]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -107,7 +107,7 @@ class Painter:
         if request.plot == "progress":
             return progress_picture(view, request.selected or None), Place()
         if request.plot == "rollouts":
-            return self._rollouts(view, request.selected), Place()
+            return self._rollouts(view, request), Place()
         wishes = dict(request.wishes)
         if request.plot == "events":
             kinds = kinds_of(wishes["kinds"])
@@ -129,19 +129,18 @@ class Painter:
             recent=recent,
         )
 
-    def _rollouts(self, view: FeedView, selected: str) -> Picture:
-        rows = self.rollouts()
-        opened = chosen(rows, selected) if selected else None
+    def _rollouts(self, view: FeedView, request: Request) -> Picture:
+        rows = self.rollouts.rows()
+        opened = chosen(rows, request.selected) if request.selected else None
         if opened is not None:
             model = view.latest.pool.model if view.latest else ""
             return trajectory_picture(opened, self._decoder.of(model))
-        error = f"no rollout {selected} here any more" if selected else view.error
+        with self._lock:
+            before = self._good.get(request)
+        if request.selected and before is not None:
+            return before[0]  # somebody is reading it; that it made room since does not matter
+        error = f"no rollout {request.selected} here any more" if request.selected else view.error
         return rollouts_picture(rows, status=view.status, error=error)
-
-    def rollouts(self) -> list[Trajectory]:
-        """The last rollouts that ended, of every batch that is known."""
-        runs = self.feed.latest.runs if self.feed.latest else ()
-        return [row for run in runs for row in self.feed.rollouts(run.name)]
 
     def _sessions(self, view: FeedView, wishes: Mapping[str, str]) -> tuple[Picture, Place]:
         find, order = wishes["find"], wishes["order"]

@@ -123,7 +123,7 @@ class Site:
     # -- routes -----------------------------------------------------------------------------
 
     def _applications(self) -> dict[str, Application]:
-        alone = [Page(f"plot/{name}", title, (name,), "") for name, title in PLOTS.items()]
+        alone = [Page(f"plot/{name}", title, (name,)) for name, title in PLOTS.items()]
         return {
             f"/{page.name}": Application(  # type: ignore[no-untyped-call]
                 FunctionHandler(partial(self._fill, page))

@@ -1,4 +1,4 @@
-"""Sessions and events as a viewer reads them: found, sorted, page by page.
+"""Sessions, events and rollouts as viewers read them, at little cost for the pool.
 
 A pool may have 100,000 sessions. Pages in the order in which they came are asked for one by one. To
 search or sort, all are read once, in portions, by whoever asks first, and are good for everybody
@@ -7,6 +7,7 @@ for a while: the longer reading takes, the longer.
 
 from __future__ import annotations
 
+import math
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,14 +22,35 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from workbench.metrics.feed import Feed
+    from workbench.trajectory import Trajectory
 
 PORTION = 5000
 """Sessions that are read together, so that the balancer never stops for long."""
 FRESH_S = 5.0
 REST = 20.0
-"""Reading all sessions may take one in so many parts of the time."""
+"""Reading what is large may take one in so many parts of the time."""
 KEPT_EVENTS = 5000
 """Events that are read together, and kept."""
+
+
+class Rest:
+    """A pause after work, longer after longer work. ``with`` it, work."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._began_s = self._until_s = -math.inf
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is time to work."""
+        return self._clock() >= self._until_s
+
+    def __enter__(self) -> None:
+        self._began_s = self._clock()
+
+    def __exit__(self, *exc_info: object) -> None:
+        now_s = self._clock()
+        self._until_s = now_s + max(FRESH_S, REST * (now_s - self._began_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +74,9 @@ class SessionList:
 
     def __init__(self, feed: Feed, clock: Callable[[], float]) -> None:
         self._feed = feed
-        self._clock = clock
         self._lock = threading.Lock()
         self._all: pd.DataFrame | None = None
-        self._good_until_s = 0.0
+        self._rest = Rest(clock)
 
     def page(self, find: str, order: str, number: int, size: int) -> SessionPage:
         """A page of the sessions with ``find`` in their id, in an order of ``ORDERS``.
@@ -91,11 +112,9 @@ class SessionList:
 
     def _read(self) -> pd.DataFrame:
         with self._lock:
-            began_s = self._clock()
-            if self._all is None or began_s >= self._good_until_s:
-                self._all = read_all(self._feed)
-                ended_s = self._clock()
-                self._good_until_s = ended_s + max(FRESH_S, REST * (ended_s - began_s))
+            if self._all is None or self._rest.is_over:
+                with self._rest:
+                    self._all = read_all(self._feed)
             return self._all
 
 
@@ -106,6 +125,37 @@ def read_all(feed: Feed) -> pd.DataFrame:
         portions.append(feed.sessions(PORTION * len(portions), PORTION))
     together = pd.concat(portions, ignore_index=True)
     return together.drop_duplicates("session_id", ignore_index=True)
+
+
+class RolloutList:
+    """The last rollouts that ended, of every batch that a pool knows, for threads that ask.
+
+    They are large, so a batch is read only when more of it has ended, and the longer that takes,
+    the more seldom.
+
+    Args:
+        feed: the pool's figures.
+        clock: seconds, rising.
+    """
+
+    def __init__(self, feed: Feed, clock: Callable[[], float]) -> None:
+        self._feed = feed
+        self._lock = threading.Lock()
+        self._read: dict[tuple[str, int], list[Trajectory]] = {}
+        """By batch, and how many had ended then."""
+        self._rest = Rest(clock)
+
+    def rows(self) -> list[Trajectory]:
+        """Oldest first in each batch."""
+        runs = self._feed.latest.runs if self._feed.latest else ()
+        ended = [(run.name, run.ended) for run in runs]
+        with self._lock:
+            if self._rest.is_over and ended != list(self._read):
+                with self._rest:
+                    self._read = {
+                        key: self._read.get(key) or self._feed.rollouts(key[0]) for key in ended
+                    }
+            return [row for rows in self._read.values() for row in rows]
 
 
 class EventLog:

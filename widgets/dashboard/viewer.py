@@ -38,8 +38,9 @@ class Viewer:
         self._page = page
         plots = page.plots
         self._doc = doc
+        shown = plots if page.download else ()
         self._bar = Bar(
-            fields=[field.as_json() for plot in plots for field in FIELDS.get(plot, ())],
+            fields=[field.as_json() for plot in shown for field in FIELDS.get(plot, ())],
             values=dict(wish for plot in plots for wish in wishes_of(plot, values)),
         )
         self._views = {plot: PictureView(window={"length_s": LENGTH_S}) for plot in plots}
@@ -90,17 +91,18 @@ class Viewer:
             return
         version, built = await self._gallery.show(request)
         if self._is_watching and request == self._request(plot):  # it is still what is asked for
-            self._seen[plot] = request, version
-            self._doc.add_next_tick_callback(partial(self._put, plot, built))
+            self._doc.add_next_tick_callback(partial(self._put, request, version, built))
 
     def _request(self, plot: str) -> Request:
         view = self._views[plot]
         wishes = wishes_of(plot, self._bar.values)
         return Request(plot, window_of(view.window), view.selected, wishes)
 
-    def _put(self, plot: str, built: Built) -> None:
+    def _put(self, request: Request, version: int, built: Built) -> None:
         if not self._is_watching:
             return
+        plot = request.plot
+        self._seen[plot] = request, version
         self._views[plot].picture = built.text
         if plot in FIELDS:
             self._bar.note = {"text": built.place.text, "last": built.place.last}

@@ -22,7 +22,8 @@ export function barsPart(host) {
       plot.setAttribute("width", width);
       plot.setAttribute("height", chart.bottom + BOTTOM);
       const rows = part.bars.flatMap((bar, place) => rowOf(chart, bar, place));
-      plot.replaceChildren(...grid(chart), ...rows, ...levels(chart));
+      const drawn = rows.length ? [...grid(chart), ...rows, ...levels(chart)] : [nothing(chart)];
+      plot.replaceChildren(...drawn);
     },
   };
 }
@@ -59,10 +60,6 @@ function grid(chart) {
   found.push(svg("text", unit, unitWord(part.unit)));
   const base = { class: "base", d: `M${chart.x(0)},${start}V${bottom}` };
   found.push(svg("path", base));
-  if (part.bars.length === 0) {
-    const place = { x: (chart.left + chart.right) / 2, y: (start + bottom) / 2 + 4 };
-    found.push(svg("text", { class: "label middle muted", ...place }, "nothing yet"));
-  }
   return found;
 }
 
@@ -94,4 +91,9 @@ function levels(chart) {
       svg("text", word, level.word),
     ];
   });
+}
+
+function nothing(chart) {
+  const place = { x: chart.width / 2, y: chart.bottom };
+  return svg("text", { class: "label middle muted", ...place }, "nothing yet");
 }

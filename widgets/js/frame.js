@@ -6,12 +6,12 @@ import { clock } from "./format.js";
 const WINDOWS = [["1 min", 60], ["5 min", 300], ["15 min", 900], ["1 h", 3600], ["1 day", 86400]];
 const QUIET_S = 10;
 
-export function frameOf(ask) {
+export function frameOf(reader) {
   const title = html("h3");
   const status = html("span", { class: "status", role: "status" });
   const error = html("p", { class: "error", role: "alert", hidden: "" });
   const words = html("div", { class: "parts" });
-  const tools = toolbarOf(ask);
+  const tools = toolbarOf(reader);
   const header = html("header", {}, title, status, tools.bar);
   const root = html("section", { class: "picture" }, header, error, words);
   return {
@@ -38,47 +38,47 @@ export function frameOf(ask) {
 }
 
 // Live is who sends: a kernel that is gone says nothing any more.
-function statusOf(picture, { pausedAt, zoomed, heard_s: heardS, now_s: nowS }) {
+function statusOf(picture, { pausedAt, zoomed, heardAt, now }) {
   if (pausedAt !== null) return `paused at ${clock(pausedAt)}`;
   const moves = picture.status === "live" && picture.span_s !== null && !zoomed;
-  const quiet = moves && nowS - heardS > QUIET_S;
-  return quiet ? `no news since ${clock(heardS)}` : picture.status;
+  const quiet = moves && now - heardAt > QUIET_S;
+  return quiet ? `no news since ${clock(heardAt)}` : picture.status;
 }
 
-function toolbarOf(ask) {
+function toolbarOf(reader) {
   const bar = html("div", { class: "toolbar", role: "toolbar", "aria-label": "what is shown" });
   const windows = html("span", { class: "windows", role: "group", "aria-label": "time window" });
   const lengths = WINDOWS.map(([name, length]) => {
-    const pick = button(name, `show the last ${name}`, () => ask.length(length));
+    const pick = button(name, `show the last ${name}`, () => reader.show(length));
     windows.append(pick);
     return [length, pick];
   });
-  const still = button("", "", () => ask.follow());
+  const still = button("", "", () => reader.followOrPause());
   const actions = html("span", { class: "actions" });
   bar.append(actions, windows, still);
   return {
     bar,
-    draw(picture, { pausedAt, zoomed, length_s: length }) {
+    draw(picture, { pausedAt, zoomed, length }) {
       const moves = picture.status === "live";
       const timed = picture.span_s !== null;
       for (const [size, pick] of lengths) {
-        setAttribute(pick, "aria-pressed", String(size === length));
+        setAttribute(pick, "aria-pressed", String(size === length && !zoomed));
       }
       windows.hidden = !timed;
       const follow = pausedAt !== null || zoomed;
       setText(still, follow ? "Follow" : "Pause");
       setAttribute(still, "aria-label", follow ? "follow what happens" : "keep this picture still");
       still.hidden = !(moves || follow);
-      drawActions(actions, picture.actions, ask);
+      drawActions(actions, picture.actions, reader);
       bar.hidden = windows.hidden && still.hidden && picture.actions.length === 0;
     },
   };
 }
 
-function drawActions(actions, names, ask) {
+function drawActions(actions, names, reader) {
   if (actions.dataset.names === names.join("\n")) return;
   actions.dataset.names = names.join("\n");
-  actions.replaceChildren(...names.map((name) => button(name, name, () => ask.act(name))));
+  actions.replaceChildren(...names.map((name) => button(name, name, () => reader.act(name))));
 }
 
 function button(text, label, pressed) {

@@ -9,65 +9,83 @@ const HEIGHT = 180;
 const EDGE = { left: 44, right: 34, top: 20, bottom: 34 }; // alike, so that times line up
 const TICK_ROOM = 64;
 const WORD_HEIGHT = 12;
+const TIME_WIDTH = 60;
 const BESIDE_NAME = 88; // the line, the value and the gaps in a legend, in pixels
 const DRAG_PX = 6;
 const SHORTEST_ZOOM_S = 2;
 
 export function linesPart(host, view) {
-  const plot = svg("svg", { class: "plot timed", height: HEIGHT, "aria-hidden": "true" });
-  const paper = svg("g");
-  const overlay = svg("g", { class: "overlay" });
-  const legend = legendOf();
-  plot.append(paper, overlay);
-  host.append(plot, legend.list);
-  let chart = null;
-  let drag = null;
+  return new LinesPart(host, view);
+}
 
-  const timeAt = (event) => {
-    const x = event.clientX - plot.getBoundingClientRect().left;
-    return chart.time(Math.min(Math.max(x, chart.left), chart.right));
-  };
-  const release = () => {
-    drag = null;
-    hover(view.hovered());
-  };
-  const hover = (time) => {
+class LinesPart {
+  constructor(host, view) {
+    this.timed = true;
+    this.view = view;
+    this.plot = svg("svg", { class: "plot timed", height: HEIGHT, "aria-hidden": "true" });
+    this.paper = svg("g");
+    this.overlay = svg("g", { class: "overlay" });
+    this.plot.append(this.paper, this.overlay);
+    this.legend = legendOf();
+    host.append(this.plot, this.legend.list);
+    this.chart = null; // what is drawn now
+    this.drag = null;
+    const on = (name, listener) => this.plot.addEventListener(name, listener);
+    on("pointermove", (event) => this.move(event));
+    on("pointerleave", () => view.point(null));
+    on("pointerdown", (event) => this.press(event));
+    on("pointerup", (event) => this.release(event));
+    on("pointercancel", () => this.endDrag());
+  }
+
+  draw(part, width, span) {
+    this.plot.setAttribute("width", width);
+    const chart = layOut(part, width, span);
+    this.chart = chart;
+    this.paper.replaceChildren(...axes(chart), ...levels(chart), area(chart), ...ends(chart));
+    this.legend.match(part);
+    this.hover(this.view.pointedAt);
+  }
+
+  hover(time) {
+    const { chart, drag, overlay, legend } = this;
     if (chart === null) return;
     const place = placeAt(chart, time);
     overlay.replaceChildren(...(drag ? [selection(chart, drag)] : []), ...crosshair(chart, place));
     legend.show(chart, place);
-  };
-  plot.addEventListener("pointermove", (event) => {
-    if (chart === null) return;
-    if (drag) drag.to = timeAt(event);
-    view.hover(timeAt(event));
-  });
-  plot.addEventListener("pointerleave", () => view.hover(null));
-  plot.addEventListener("pointerdown", (event) => {
-    if (chart === null || event.button !== 0) return;
-    plot.setPointerCapture(event.pointerId);
-    drag = { from: timeAt(event), to: timeAt(event), x: event.clientX };
-  });
-  plot.addEventListener("pointerup", (event) => {
-    const done = drag;
-    release();
-    if (done === null || Math.abs(event.clientX - done.x) < DRAG_PX) return;
-    const [from, to] = [done.from, done.to].sort((one, other) => one - other);
-    view.zoom(from, Math.max(to, from + SHORTEST_ZOOM_S));
-  });
-  plot.addEventListener("pointercancel", release);
+  }
 
-  return {
-    timed: true,
-    hover,
-    draw(part, width, span) {
-      plot.setAttribute("width", width);
-      chart = layOut(part, width, span);
-      paper.replaceChildren(...axes(chart), ...levels(chart), area(chart), ...ends(chart));
-      legend.match(part);
-      hover(view.hovered());
-    },
-  };
+  timeAt(event) {
+    const { left, right, time } = this.chart;
+    const x = event.clientX - this.plot.getBoundingClientRect().left;
+    return time(Math.min(Math.max(x, left), right));
+  }
+
+  move(event) {
+    if (this.chart === null) return;
+    if (this.drag) this.drag.to = this.timeAt(event);
+    this.view.point(this.timeAt(event));
+  }
+
+  press(event) {
+    if (this.chart === null || event.button !== 0) return;
+    this.plot.setPointerCapture(event.pointerId);
+    this.drag = { from: this.timeAt(event), to: this.timeAt(event), x: event.clientX };
+  }
+
+  release(event) {
+    const drag = this.endDrag();
+    if (drag === null || Math.abs(event.clientX - drag.x) < DRAG_PX) return;
+    const [from, to] = [drag.from, drag.to].sort((one, other) => one - other);
+    this.view.zoom(from, Math.max(to, from + SHORTEST_ZOOM_S));
+  }
+
+  endDrag() {
+    const { drag } = this;
+    this.drag = null;
+    this.hover(this.view.pointedAt);
+    return drag;
+  }
 }
 
 // ---------------------------------------------------------------- what all pieces share
@@ -87,6 +105,7 @@ function layOut(part, width, span) {
   return {
     part, times, first, last, start, end, axis, left, right, top, bottom,
     decimals: decimalsOf(known),
+    unitRoom: textWidth(unitWord(part.unit), "11px sans-serif"),
     empty: known.length === 0,
     gap: gapOf(times),
     x: linear(start, end, left, right),
@@ -220,7 +239,8 @@ function crosshair(chart, place) {
     const spot = { class: "spot", cx: x, cy: chart.y(value), r: 3, fill: ink(line.colour) };
     found.push(svg("circle", spot));
   }
-  const middle = Math.min(Math.max(x, chart.left + 26), chart.right - 26);
+  const besideUnit = chart.left + chart.unitRoom + TIME_WIDTH / 2;
+  const middle = Math.min(Math.max(x, besideUnit), chart.right - TIME_WIDTH / 2);
   found.push(label(middle, chart.top - 7, clock(time), { class: "label middle cross-time" }));
   return found;
 }

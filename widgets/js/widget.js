@@ -1,118 +1,141 @@
 // A picture, drawn where it is shown. Each message holds the whole picture, so that none is missed.
 
-import { barsPart } from "./bars.js";
-import { html, setText } from "./dom.js";
-import { factsPart } from "./facts.js";
-import { flowPart } from "./flow.js";
+import { html } from "./dom.js";
 import { frameOf } from "./frame.js";
-import { linesPart } from "./lines.js";
-import { tablePart } from "./table.js";
-import { tokensPart } from "./tokens.js";
+import { matchParts } from "./parts.js";
 
-const KINDS = {
-  bars: barsPart,
-  facts: factsPart,
-  flow: flowPart,
-  lines: linesPart,
-  table: tablePart,
-  tokens: tokensPart,
-};
-const SOURCES = { books: "what was leased out", engine: "what the engines report" };
 const LOOK_EVERY_MS = 2000;
 const LENGTH_S = 300;
 
-function render({ model, el }) {
-  const shadow = el.appendChild(html("div")).attachShadow({ mode: "open" });
-  shadow.adoptedStyleSheets = [styleSheet()];
-  const state = { pausedAt: null, heard_s: seconds(), now_s: seconds(), hovered: null };
-  let text = null; // of the picture that is shown
-  let picture = null;
-  let parts = [];
-  let frameNumber = 0;
-
-  const later = () => {
-    frameNumber ||= requestAnimationFrame(() => {
-      frameNumber = 0;
-      draw();
-    });
-  };
-  // Who sends pictures may rest meanwhile, if it knows the trait ``paused``.
-  const pause = (at) => {
-    if (state.pausedAt === at) return;
-    state.pausedAt = at;
-    model.set("paused", at !== null);
-    model.save_changes();
-  };
-  const put = (name, value) => {
-    pause(null);
-    model.set(name, value);
-    model.save_changes();
-    later();
-  };
-  const ask = {
-    length: (length) => put("window", { length_s: length }),
-    follow() {
-      if (state.pausedAt !== null) pause(null);
-      else if (zoomOf(model)) put("window", { length_s: state.length_s ?? LENGTH_S });
-      else pause(picture?.span_s?.[1] ?? seconds());
-      later();
-    },
-    act: (name) => put("selected", name === "back" ? "" : name),
-  };
-  const view = {
-    hovered: () => state.hovered,
-    hover(time) {
-      state.hovered = time;
-      for (const part of parts) part.hover(time);
-    },
-    zoom: (from, to) => put("window", { start_s: from, end_s: to }),
-    chosen: () => model.get("selected"),
-    choose: (key) => put("selected", key),
-  };
-  const frame = frameOf(ask);
-  frame.root.hidden = true; // until there is something in it
-  shadow.append(frame.root);
-
-  function draw() {
-    const latest = model.get("picture");
-    if (latest && latest !== text && (state.pausedAt === null || picture === null)) {
-      picture = JSON.parse(latest);
-      text = latest;
-    }
-    if (picture === null) return;
-    frame.root.hidden = false;
-    const zoom = zoomOf(model);
-    state.zoomed = zoom !== null;
-    state.length_s = windowOf(model).length_s ?? state.length_s;
-    frame.draw(picture, { ...state, length_s: state.zoomed ? null : state.length_s });
-    frame.tell(picture, state);
-    parts = matchParts(frame.parts, parts, picture.parts, view);
-    const span = zoom ?? spanOf(picture, state.length_s);
-    const widths = parts.map((part) => part.body.clientWidth);
-    parts.forEach((part, place) => part.draw(widths[place], span));
+class Shown {
+  constructor(model, el) {
+    this.model = model;
+    this.host = el.appendChild(html("div"));
+    const shadow = this.host.attachShadow({ mode: "open" });
+    shadow.adoptedStyleSheets = [styleSheet()];
+    this.text = null; // of the picture that is shown
+    this.picture = null;
+    this.parts = [];
+    this.length = null; // of the window that follows the present, in seconds
+    this.pausedAt = null;
+    this.pointedAt = null;
+    this.heardAt = seconds();
+    this.nextFrame = 0;
+    this.frame = frameOf(this);
+    this.frame.root.hidden = true; // until there is something in it
+    shadow.append(this.frame.root);
+    this.listen();
+    this.draw();
   }
 
-  const heard = () => {
-    state.heard_s = seconds();
-    later();
-  };
-  const names = ["picture", "window", "selected"].map((name) => `change:${name}`);
-  const listeners = names.map((name) => [name, name === "change:picture" ? heard : later]);
-  for (const [name, listener] of listeners) model.on(name, listener);
-  const sizes = new ResizeObserver(later);
-  sizes.observe(frame.parts);
-  const clock = setInterval(() => {
-    state.now_s = seconds();
-    if (picture) frame.tell(picture, state);
-  }, LOOK_EVERY_MS);
-  draw();
-  return () => {
-    for (const [name, listener] of listeners) model.off(name, listener);
-    sizes.disconnect();
-    clearInterval(clock);
-    cancelAnimationFrame(frameNumber);
-    shadow.host.remove();
-  };
+  listen() {
+    const heard = () => {
+      this.heardAt = seconds();
+      this.later();
+    };
+    this.listeners = Object.entries({
+      "change:picture": heard,
+      "change:window": () => this.later(),
+      "change:selected": () => this.later(),
+    });
+    for (const [name, listener] of this.listeners) this.model.on(name, listener);
+    this.sizes = new ResizeObserver(() => this.later());
+    this.sizes.observe(this.frame.parts);
+    this.clock = setInterval(() => this.tell(), LOOK_EVERY_MS);
+  }
+
+  close() {
+    for (const [name, listener] of this.listeners) this.model.off(name, listener);
+    this.sizes.disconnect();
+    clearInterval(this.clock);
+    cancelAnimationFrame(this.nextFrame);
+    this.host.remove();
+  }
+
+  // -------------------------------------------------------------- what is drawn
+
+  later() {
+    this.nextFrame ||= requestAnimationFrame(() => {
+      this.nextFrame = 0;
+      this.draw();
+    });
+  }
+
+  draw() {
+    const latest = this.model.get("picture");
+    if (latest && latest !== this.text && (this.pausedAt === null || this.picture === null)) {
+      this.picture = JSON.parse(latest);
+      this.text = latest;
+    }
+    if (this.picture === null) return;
+    this.frame.root.hidden = false;
+    const zoom = zoomOf(this.model);
+    this.length = windowOf(this.model).length_s ?? this.length;
+    const { pausedAt } = this;
+    this.frame.draw(this.picture, { pausedAt, zoomed: zoom !== null, length: this.length });
+    this.tell();
+    this.parts = matchParts(this.frame.parts, this.parts, this.picture.parts, this);
+    const span = zoom ?? spanOf(this.picture, this.length);
+    const widths = this.parts.map((part) => part.body.clientWidth);
+    this.parts.forEach((part, place) => part.draw(widths[place], span));
+  }
+
+  // Its state in words, which changes when nothing comes, too.
+  tell() {
+    if (this.picture === null) return;
+    const { pausedAt, heardAt } = this;
+    const zoomed = zoomOf(this.model) !== null;
+    this.frame.tell(this.picture, { pausedAt, zoomed, heardAt, now: seconds() });
+  }
+
+  // -------------------------------------------------------------- what the reader does
+
+  put(name, value) {
+    this.pause(null);
+    this.model.set(name, value);
+    this.model.save_changes();
+    this.later();
+  }
+
+  // Who sends pictures may rest meanwhile, if it knows the trait `paused`.
+  pause(time) {
+    if (this.pausedAt === time) return;
+    this.pausedAt = time;
+    this.model.set("paused", time !== null);
+    this.model.save_changes();
+    this.later();
+  }
+
+  followOrPause() {
+    if (this.pausedAt !== null) this.pause(null);
+    else if (zoomOf(this.model)) this.show(this.length ?? LENGTH_S);
+    else this.pause(this.picture?.span_s?.[1] ?? seconds());
+  }
+
+  show(length) {
+    this.put("window", { length_s: length });
+  }
+
+  zoom(from, to) {
+    this.put("window", { start_s: from, end_s: to });
+  }
+
+  act(name) {
+    this.put("selected", name === "back" ? "" : name);
+  }
+
+  choose(key) {
+    this.put("selected", key);
+  }
+
+  chosen() {
+    return this.model.get("selected");
+  }
+
+  point(time) {
+    this.pointedAt = time;
+    for (const part of this.parts) part.hover(time);
+  }
 }
 
 function seconds() {
@@ -143,62 +166,12 @@ function zoomOf(model) {
 function spanOf(picture, length) {
   if (picture.span_s === null) return null;
   const [start, end] = picture.span_s;
-  return [length === undefined ? start : end - length, end];
+  return [length === null ? start : end - length, end];
 }
 
-// Elements by place and kind; what is there already stays.
-function matchParts(host, shown, wanted, view) {
-  const found = wanted.map((part, place) => {
-    const old = shown[place]?.kind === part.kind ? shown[place] : partOf(part.kind, view);
-    old.part = part;
-    return old;
-  });
-  if (found.length !== shown.length || found.some((part, place) => part !== shown[place])) {
-    host.replaceChildren(...found.map((part) => part.figure));
-  }
-  return found;
-}
-
-function partOf(kind, view) {
-  const title = html("span", { class: "part-title" });
-  const badge = html("span", { class: "badge" });
-  const note = html("p", { class: "note" });
-  const body = html("div", { class: "body" });
-  const caption = html("figcaption", {}, title, badge);
-  const figure = html("figure", { class: `part part-${kind}` }, caption, body, note);
-  const drawing = (KINDS[kind] ?? unknownPart)(body, view);
-  let drawn = "";
-  return {
-    kind, figure, body,
-    hover: (time) => drawing.hover?.(time),
-    draw(width, span) {
-      const key = JSON.stringify([this.part, width, drawing.timed ? span : 0, view.chosen()]);
-      if (key === drawn || width === 0) return; // unseen, or as it was
-      drawn = key;
-      setText(title, this.part.title);
-      setText(badge, this.part.source ?? "");
-      badge.title = SOURCES[this.part.source] ?? "";
-      badge.hidden = !this.part.source;
-      setText(note, this.part.note ?? "");
-      note.hidden = !this.part.note;
-      caption.hidden = !this.part.title && badge.hidden;
-      attempt(() => drawing.draw(this.part, width, span), note);
-    },
-  };
-}
-
-function attempt(draw, note) {
-  try {
-    draw();
-  } catch (error) {
-    setText(note, `cannot be drawn: ${error.message}`);
-    note.hidden = false;
-    console.error(error);
-  }
-}
-
-function unknownPart(host) {
-  return { draw: (part) => setText(host, `cannot be drawn here: ${part.kind}`) };
+function render({ model, el }) {
+  const shown = new Shown(model, el);
+  return () => shown.close();
 }
 
 export default { render };

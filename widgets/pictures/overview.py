@@ -41,6 +41,6 @@ def overview_picture(view: FeedView) -> Picture:
         ),
         cache_bars(view),
         total_lines(view, "sticky_rate", COLOURS[0], title="Turns that stayed on their replica"),
-        batch_bars(view.latest.runs if view.latest else ()),
+        batch_bars(view.latest.runs, view.latest.time_s) if view.latest else batch_bars((), 0.0),
     )
     return view.picture(TITLE, parts, load_words(view))

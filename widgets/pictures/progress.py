@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from workbench.metrics.samples import RolloutSnapshot
 
 TITLE = "Rollout progress"
+SILENT_S = 10.0
+"""After so long without a word from whoever plays a batch, nobody knows whether it still runs."""
 MAX_BATCHES = 12
 """That have a bar or a row; the last ones."""
 MAX_CAUSES = 8
@@ -31,14 +33,15 @@ def progress_picture(view: FeedView, name: str | None = None) -> Picture:
             is still running, else the last.
     """
     runs = view.latest.runs if view.latest else ()
+    now_s = view.latest.time_s if view.latest else 0.0
     shown = _shown(runs, name)
-    detail = (_facts(shown), _ends(shown), _rewards(shown)) if shown else ()
+    detail = (_facts(shown, now_s), _ends(shown), _rewards(shown)) if shown else ()
     error = view.error
     if name is not None and shown is None:
         known = ", ".join(short(run.name) for run in runs) or "none"
         error = f"no batch {short(name)} here; known: {known}. {error}".rstrip()
-    parts = (*detail, batch_bars(runs), _table(runs))
-    return view.picture(TITLE, parts, _words(runs, shown), error=error, span_s=None)
+    parts = (*detail, batch_bars(runs, now_s), _table(runs, now_s))
+    return view.picture(TITLE, parts, _words(runs, shown, now_s), error=error, span_s=None)
 
 
 def _shown(runs: tuple[RolloutSnapshot, ...], name: str | None) -> RolloutSnapshot | None:
@@ -50,19 +53,32 @@ def _shown(runs: tuple[RolloutSnapshot, ...], name: str | None) -> RolloutSnapsh
     return last[-1] if last else None
 
 
-def _facts(run: RolloutSnapshot) -> Facts:
+def _left(run: RolloutSnapshot, now_s: float) -> str:
+    """How it goes on: ``ended``, ``53 s left``, or since when there is no news of it."""
+    if run.ended >= run.total:
+        return "ended"
+    if run.heard_s and now_s - run.heard_s > SILENT_S:
+        return f"no news since {clock(run.heard_s)}"
+    return f"{duration(run.left_s)} left"
+
+
+def _facts(run: RolloutSnapshot, now_s: float) -> Facts:
     failed = f"{run.failed:,}"
+    left = _left(run, now_s)
+    silent = left.startswith("no news")
     return Facts(
         f"Batch {short(run.name)} ({short(run.agent)})",
         (
             Fact("ended", f"{run.ended:,} of {run.total:,}"),
-            Fact("running", f"{run.running:,}"),
+            Fact("running", MISSING if silent else f"{run.running:,}"),
             Fact("done", f"{run.done:,}"),
             Fact("failed", failed, "warn" if run.failed else "plain"),
             Fact("cancelled", f"{run.cancelled:,}"),
             Fact("mean reward", number(run.mean_reward, 3)),
             Fact("sampled, ended rollouts", measured(run.tokens_per_s, "tokens/s")),
-            Fact("time left, about", duration(run.left_s)),
+            Fact("time left, about", left, "warn")
+            if silent
+            else Fact("time left, about", duration(run.left_s)),
             Fact("since its start", duration(run.wall_s)),
         ),
     )
@@ -106,15 +122,14 @@ def _edge(value: float) -> str:
     return number(value, 2)
 
 
-def batch_bars(runs: tuple[RolloutSnapshot, ...]) -> Bars:
+def batch_bars(runs: tuple[RolloutSnapshot, ...], now_s: float) -> Bars:
     """How far each batch is."""
     bars = []
     for run in runs[-MAX_BATCHES:]:
         share = run.ended / run.total if run.total else None
         failed = f", {run.failed:,} failed" if run.failed else ""
         is_over = run.ended >= run.total
-        state = "ended" if is_over else f"{duration(run.left_s)} left"
-        text = f"{run.ended:,} of {run.total:,}{failed}, {state}"
+        text = f"{run.ended:,} of {run.total:,}{failed}, {_left(run, now_s)}"
         bars.append(Bar(short(run.name), share, text, DONE if is_over else RUNNING))
     return Bars(
         "Rollouts that ended, by batch", "share", tuple(bars), 1.0,
@@ -122,13 +137,13 @@ def batch_bars(runs: tuple[RolloutSnapshot, ...]) -> Bars:
     )  # fmt: skip
 
 
-def _table(runs: tuple[RolloutSnapshot, ...]) -> Table:
+def _table(runs: tuple[RolloutSnapshot, ...], now_s: float) -> Table:
     rows = tuple(
         (
             short(run.name), short(run.agent), clock(run.started_s) if run.started_s else MISSING,
             f"{run.total:,}", f"{run.running:,}", f"{run.done:,}", f"{run.failed:,}",
             f"{run.cancelled:,}", number(run.mean_reward, 3), number(run.tokens_per_s),
-            duration(run.left_s) if run.ended < run.total else "ended",
+            _left(run, now_s).removesuffix(" left"),
             _causes(run),
         )
         for run in runs[: -MAX_BATCHES - 1 : -1]
@@ -150,11 +165,12 @@ def _causes(run: RolloutSnapshot) -> str:
     return prose(", ".join(f"{failed:,} × {cause}" for cause, failed in run.failures), 80)
 
 
-def _words(runs: tuple[RolloutSnapshot, ...], shown: RolloutSnapshot | None) -> str:
+def _words(runs: tuple[RolloutSnapshot, ...], shown: RolloutSnapshot | None, now_s: float) -> str:
     if shown is None:
         return "No batch of rollouts yet." if not runs else f"{count(len(runs), 'batch')}."
     reward = "" if shown.mean_reward is None else f", mean reward {number(shown.mean_reward, 3)}"
-    left = f" About {duration(shown.left_s)} left." if shown.left_s else ""
+    left = _left(shown, now_s)
+    left = "" if left == "ended" else f" {left.capitalize()}."
     return (
         f"{count(len(runs), 'batch')}. {short(shown.name)}: {shown.ended:,} of "
         f"{count(shown.total, 'rollout')} ended, {shown.running:,} running, {shown.failed:,} failed"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -69,13 +69,12 @@ def _present(view: FeedView) -> list[int]:
 
     A block lists replicas in natural order.
     """
-    had_value = set(np.flatnonzero(np.isfinite(view.block.replicas).any(axis=(0, 2))).tolist())
     are = {replica.status.replica_id for replica in view.replicas}
-    return [
-        place
-        for place, replica_id in enumerate(view.block.replica_ids)
-        if replica_id in are or place in had_value
-    ]
+    ids = view.block.replica_ids
+    gone = [place for place, replica_id in enumerate(ids) if replica_id not in are]
+    had_value: Any = np.isfinite(view.block.replicas[:, gone]).any(axis=(0, 2))
+    without = {place for place, had in zip(gone, had_value, strict=True) if not had}
+    return [place for place in range(len(ids)) if place not in without]
 
 
 def _distances(view: FeedView) -> NDArray[np.float64]:
@@ -122,9 +121,9 @@ def replica_lines(
 def _spread(values: NDArray[np.float32]) -> tuple[Line, Line, Line]:
     """Highest, median and lowest of all replicas."""
     ordered = np.sort(values, axis=1)  # NaN goes to the end
-    known = np.isfinite(ordered).sum(axis=1)
-    rows = np.arange(len(ordered))
-    last = np.maximum(known - 1, 0)
+    rows, last = np.arange(len(ordered)), np.full(len(ordered), ordered.shape[1] - 1)
+    gaps = np.flatnonzero(~np.isfinite(ordered[:, -1]))
+    last[gaps] = np.maximum(np.isfinite(ordered[gaps]).sum(axis=1) - 1, 0)
     middle = (ordered[rows, last // 2] + ordered[rows, (last + 1) // 2]) / 2
     spread = rounded_each(np.array([ordered[rows, last], middle, ordered[:, 0]]))
     return (

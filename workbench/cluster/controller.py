@@ -249,7 +249,7 @@ class PoolController:
         self, snapshot: RolloutSnapshot, trajectories: list[Trajectory]
     ) -> None:
         """A batch that somebody plays: where it stands, and what just ended in it."""
-        self._recorder.runs.note(snapshot, trajectories)
+        self._recorder.runs.note(replace(snapshot, heard_s=time.time()), trajectories)
 
     async def rollouts(self, name: str) -> list[Trajectory]:
         """Of one batch, as far as they are kept."""

@@ -29,8 +29,8 @@ ALL_IN_MESSAGES = {
     "max_direct_call_object_size": 64 * 2**20,
     "task_rpc_inlined_bytes_limit": 128 * 2**20,
 }
-"""Tokens and figures travel in messages, and not through shared memory: Ray ends a process that uses
-a cluster's shared memory once the cluster is gone, and attached ones are to live on."""
+"""Tokens and figures travel in messages and not through the cluster's shared memory: Ray ends a
+process that touches that when the cluster is gone, and attached ones are to live on."""
 
 ANSWER_S = 10.0
 """How long a cluster's head may take to answer."""

@@ -96,7 +96,7 @@ def _owner(controller: Any) -> PoolEntry | None:
         return None
     try:
         entry: PoolEntry = ray.get(controller.owner.remote(), timeout=ANSWER_S)
-    except RayActorError:
+    except (RayActorError, AttributeError):  # gone, or somebody else's actor in our namespace
         return None
     except GetTimeoutError as error:
         raise PoolError(f"the pool's controller does not answer within {ANSWER_S:g} s") from error

@@ -190,7 +190,7 @@ class LLMServerManager:
         Raises:
             BalancerLostError: it cannot be reached just now.
         """
-        if self._balancer is None:
+        if self._balancer is None or self._closed:
             self._balancer = Remote(await self.get_balancer())
         with balancer_errors():
             return await self._balancer.ask(method, *args)
@@ -261,10 +261,13 @@ class LLMServerManager:
         if self._closed:
             return
         if not self.attached:
-            with contextlib.suppress(PoolClosedError):  # gone already, which is what was wanted
-                await self._ask("close")
-            self._controller.kill()
-            Registry().release(self.entry)
+            try:
+                with contextlib.suppress(PoolError):  # it is ended next, whatever it says
+                    await self._ask("close")
+            finally:
+                self._controller.kill()
+                Registry().release(self.entry)
+                self._closed = True
         self._closed = True
         if self._connection is not None:
             self._connection.close()

@@ -127,6 +127,8 @@ class Registry:
         found = []
         for path in self.folder.glob("*.json"):
             entry = _read(path)
+            if entry is not None and entry.host != os.uname().nodename:
+                continue  # a container that shares this folder: its processes cannot be seen here
             if entry is not None and entry.lives:
                 found.append(entry)
             else:

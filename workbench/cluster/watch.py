@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -106,8 +107,13 @@ class PoolWatch:
     def _ask(self, handle: Any) -> asyncio.Future[EngineFigures]:
         if handle not in self._asked:
             answer = self._asked[handle] = asyncio.ensure_future(handle.figures.remote())
-            answer.add_done_callback(lambda _: self._asked.pop(handle, None))
+            answer.add_done_callback(functools.partial(self._answered, handle))
         return self._asked[handle]
+
+    def _answered(self, handle: Any, answer: asyncio.Future[EngineFigures]) -> None:
+        del self._asked[handle]
+        if not answer.cancelled():
+            answer.exception()  # known, also where nobody waits for it any more
 
     def _together(
         self, routing: RoutingSnapshot | None, figures: dict[str, EngineFigures]

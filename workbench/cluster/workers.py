@@ -9,7 +9,6 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import ray
-from ray import cloudpickle
 
 from workbench.cluster.ports import our_errors
 from workbench.cluster.remote import Remote
@@ -135,7 +134,8 @@ class RayWorker:
         """The setup as it is sent: pickled once, and by itself where it is large."""
         if id(setup) not in self._setups:
             self._setups.clear()  # one batch at a time is the rule; another one is pickled again
-            pickled = cloudpickle.dumps(setup)
+            untyped: Any = ray
+            pickled: bytes = untyped.cloudpickle.dumps(setup)
             self._setups[id(setup)] = (
                 setup,
                 pickled if len(pickled) <= MESSAGE_BYTES else ray.put(pickled),

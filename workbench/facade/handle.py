@@ -15,7 +15,7 @@ from workbench.showing import bundle, table
 
 if TYPE_CHECKING:
     import concurrent.futures
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator, Sequence
 
     import pandas as pd
 
@@ -39,7 +39,16 @@ class Rollout:
     What has ended can be looked at while the rest runs.
     """
 
-    def __init__(self, run: RolloutRun, reach: Reach, *, progress: bool) -> None:
+    def __init__(
+        self,
+        run: RolloutRun,
+        reach: Reach,
+        *,
+        progress: bool,
+        decode: Callable[[Sequence[int]], str] | None = None,
+    ) -> None:
+        self.decode = decode
+        """Token ids to text, for whoever shows them."""
         self._run = run
         self._reach = reach
         self._loop = reach.loop
@@ -57,7 +66,7 @@ class Rollout:
                 await self._look(started)
                 await asyncio.wait({ended}, timeout=SAMPLE_S)
             await self._look(started)
-            await self._teller.tell()
+            await self._teller.tell_all()
         except asyncio.CancelledError:
             if not ended.done():
                 raise

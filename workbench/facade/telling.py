@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from workbench.trajectory import Trajectory
 
 MESSAGE_BYTES = 4 * 2**20
-"""Of the trajectories in one message. What does not fit is not told: others see a part, whoever
-plays the batch has all."""
+"""Of the trajectories in one message; the others go with the next. One that alone is larger is not
+told: others see a part, whoever plays the batch has all."""
 
 TELL_S = 2.0
 """How long the pool may take to hear it."""
+
+LAST_MESSAGES = 5
+"""At the end of a batch, when there is no next second."""
 
 logger = logging.getLogger(__name__)
 
@@ -36,26 +39,44 @@ class Teller:
         self._note = note
         self._told: set[str] = set()
 
-    async def tell(self) -> None:
-        """Where the batch stands, and what ended since this was called last."""
+    async def tell(self) -> bool:
+        """Where the batch stands, and what ended that was not heard; whether all of it was now."""
         ended = [t for t in self._run.trajectories() if t.rollout_id not in self._told]
-        self._told.update(trajectory.rollout_id for trajectory in ended)
+        message, dealt_with = that_fit(ended, MESSAGE_BYTES)
         try:
             async with asyncio.timeout(TELL_S):
-                await self._note(self._run.snapshot(), that_fit(ended, MESSAGE_BYTES))
+                await self._note(self._run.snapshot(), message)
         except Exception:
             logger.debug("the pool did not hear of %s", self._run.name, exc_info=True)
+            return False
+        self._told.update(trajectory.rollout_id for trajectory in ended[:dealt_with])
+        return dealt_with == len(ended)
+
+    async def tell_all(self) -> None:
+        """The last words; what is not heard in so many messages is not told."""
+        for _ in range(LAST_MESSAGES):
+            if await self.tell():
+                return
 
 
-def that_fit(trajectories: Sequence[Trajectory], size: int) -> list[Trajectory]:
-    """The first ones that take no more than ``size`` bytes together, without those of no size."""
-    fitting = []
-    for trajectory in trajectories:
+def that_fit(trajectories: Sequence[Trajectory], size: int) -> tuple[list[Trajectory], int]:
+    """Those of the first ones that take no more than ``size`` bytes together.
+
+    Returns:
+        They, and how many were looked at: one that alone is too large, or cannot be sent at all, is
+        passed over.
+    """
+    fitting: list[Trajectory] = []
+    left = size
+    for number, trajectory in enumerate(trajectories):
         try:
-            size -= len(pickle.dumps(trajectory, pickle.HIGHEST_PROTOCOL))
+            length = len(pickle.dumps(trajectory, pickle.HIGHEST_PROTOCOL))
         except Exception:  # noqa: BLE001 - a task may hold anything
             continue
-        if size < 0:
-            break
+        if length > size:
+            continue
+        if length > left:
+            return fitting, number
+        left -= length
         fitting.append(trajectory)
-    return fitting
+    return fitting, len(trajectories)

@@ -217,7 +217,8 @@ class Workbench:
         concurrency = self.limits.max_num_seqs * self.config.replicas
         pool = self._pool
         run = self._call(pool.players.begin(pool.client, concurrency, tasks, options))
-        rollout = Rollout(run, pool.reach, progress=self._progress)
+        decode = self._call(pool.players.renderer()).decode
+        rollout = Rollout(run, pool.reach, progress=self._progress, decode=decode)
         self._rollouts.add(rollout)
         return rollout
 
@@ -335,6 +336,7 @@ class Workbench:
         """
         if self._closed:
             return
+        self._pool.reach.feed.pull()  # what is taken away later is all that there was
         self._closed = self._pool.reach.closed = True
         _open.discard(self)
         for rollout in list(self._rollouts):

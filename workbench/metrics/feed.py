@@ -138,7 +138,8 @@ class Feed:
             return block
 
     def to_pandas(self, start_s: float | None = None, end_s: float | None = None) -> pd.DataFrame:
-        """See :meth:`History.to_pandas`."""
+        """See :meth:`History.to_pandas`; gets what is new first."""
+        self.pull()
         with self._lock:
             return self.history.to_pandas(start_s, end_s)
 
@@ -180,6 +181,7 @@ class Feed:
         Raises:
             ConfigError: the folder holds something else.
         """
+        self.pull()
         with self._lock:
             page = self.history.read(0, sys.maxsize)
         rollouts: dict[str, list[Trajectory]] = {}

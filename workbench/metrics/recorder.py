@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import threading
 from dataclasses import replace
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
     from workbench.metrics.history import HistoryPage
     from workbench.metrics.samples import Sample
+
+
+logger = logging.getLogger(__name__)
 
 
 class Recorder:
@@ -73,9 +77,12 @@ class Recorder:
         while True:
             try:
                 await self._look()
-            except Exception as error:  # noqa: BLE001 - a bad moment is a gap, and no more
+            except Exception as error:  # a bad moment is a gap, and no more
                 ours = isinstance(error, WorkbenchError)
-                self.problem = str(error) if ours else f"{type(error).__name__}: {error}"
+                problem = str(error) if ours else f"{type(error).__name__}: {error}"
+                if problem != self.problem:
+                    logger.warning("no sample of the pool: %s", problem, exc_info=not ours)
+                self.problem = problem
             else:
                 self.problem = ""
             beat = max(beat + 1, math.ceil((self._clock() - begun_s) / self._period_s))

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from workbench.types import ByFields
+
 if TYPE_CHECKING:
     from workbench.types import PoolSnapshot, RoutingEvent
 
 
 @dataclass(frozen=True, slots=True)
-class SessionTurns:
+class SessionTurns(ByFields):
     """What one session did on one replica over an interval."""
 
     session_id: str
@@ -19,7 +21,7 @@ class SessionTurns:
 
 
 @dataclass(frozen=True, slots=True)
-class Activity:
+class Activity(ByFields):
     """What sessions did since the sampler asked last; aggregates and a top-k, never all."""
 
     cursor: int = 0
@@ -35,7 +37,7 @@ class Activity:
 
 
 @dataclass(frozen=True, slots=True)
-class RolloutSnapshot:
+class RolloutSnapshot(ByFields):
     """A batch of rollouts at one moment."""
 
     agent: str
@@ -58,6 +60,8 @@ class RolloutSnapshot:
     """From, to, rollouts with a reward in between: at most 20 bins, the last with both ends."""
     started_s: float = 0.0
     """When it began; seconds since 1970."""
+    heard_s: float = 0.0
+    """When whoever plays it told of it last, where others look; 0 where it is at hand."""
 
     @property
     def ended(self) -> int:
@@ -78,7 +82,7 @@ class RolloutSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(ByFields):
     """A pool, what its sessions just did, and its batches of rollouts."""
 
     time_s: float

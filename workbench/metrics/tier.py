@@ -6,24 +6,28 @@ is marked as missing, so that means over many rows are sums and counts, without 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from workbench.metrics.block import Block
 from workbench.metrics.columns import POOL_COLUMNS, REPLICA_COLUMNS
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 T = TypeVar("T", bound=np.generic)
+Mean = tuple[float, NDArray[np.float32]]
+"""A time and a row."""
 
 POOL_WIDTH, REPLICA_WIDTH = len(POOL_COLUMNS), len(REPLICA_COLUMNS)
 
 ROOM = 8
 """Replicas that there is room for from the start; doubles as more of them come."""
+
+KEPT_MEANS = 512
+"""As many as three windows have; 7 MB with 256 replicas."""
 
 
 class Tier:
@@ -49,6 +53,9 @@ class Tier:
         width = POOL_WIDTH + ROOM * REPLICA_WIDTH
         self._values = np.zeros((self.size, width), np.float32)
         self._present = np.zeros((self.size, width), np.uint8)
+        self._means: dict[tuple[int, int], Mean] = {}
+        """Of rows from and up to a place, counted like ``_written``; the last ones asked for. While
+        a window moves on its bins stay, but for the last."""
 
     def __len__(self) -> int:
         return min(self._written, self.size)
@@ -119,6 +126,7 @@ class Tier:
         values[:rows, :old], present[:rows, :old] = self._values[:rows], self._present[:rows]
         self._values, self._present = values, present
         self._last_value = np.pad(self._last_value, (0, room))
+        self._means.clear()
 
     # -- reading ----------------------------------------------------------------------------
 
@@ -145,21 +153,33 @@ class Tier:
         A bin in which there is nothing is no row; its time is the mean of its rows' times.
         """
         bins = np.floor(self._in_order(self._times, first, stop) / width_s)
-        starts = first + np.flatnonzero(np.diff(bins, prepend=np.nan))
-        shape = (len(starts), self._values.shape[1])
-        times, values = np.zeros(len(starts)), np.zeros(shape, np.float32)
-        counts = np.zeros(shape, self._count_type)
-        for i, (begin, end) in enumerate(zip(starts, [*starts[1:], stop], strict=True)):
-            for part in self._slots(begin, end):
-                if part.start == part.stop:
-                    continue
-                times[i] += self._times[part].sum()
-                values[i] += np.add.reduce(self._values[part], axis=0)
-                counts[i] += np.add.reduce(self._present[part], axis=0, dtype=self._count_type)
-            times[i] /= end - begin
+        starts = (first + np.flatnonzero(np.diff(bins, prepend=np.nan))).tolist()
+        means = [self._mean(*ends) for ends in zip(starts, [*starts[1:], stop], strict=True)]
+        values = np.zeros((len(means), self._values.shape[1]), np.float32)
+        for row, (_, mean) in zip(values, means, strict=True):
+            row[:] = mean
+        return self._block(np.array([time_s for time_s, _ in means]), values)
+
+    def _mean(self, first: int, stop: int) -> Mean:
+        """The time and the values of some rows, on average."""
+        gone = self._written - len(self)
+        rows = gone + first, gone + stop
+        mean = self._means.pop(rows, None) or self._new_mean(first, stop)
+        self._means[rows] = mean
+        if len(self._means) > KEPT_MEANS:
+            del self._means[next(iter(self._means))]
+        return mean
+
+    def _new_mean(self, first: int, stop: int) -> Mean:
+        time_s, values = 0.0, np.zeros(self._values.shape[1], np.float32)
+        counts = np.zeros(len(values), self._count_type)
+        for part in self._slots(first, stop):
+            time_s += float(self._times[part].sum())
+            values += self._values[part].sum(axis=0)
+            counts += self._present[part].sum(axis=0, dtype=self._count_type)
         with np.errstate(invalid="ignore"):  # nothing ÷ 0 is NaN, as it should be
             values /= counts
-        return self._block(times, values)
+        return time_s / (stop - first), values
 
     def _block(self, times_s: NDArray[np.float64], values: NDArray[np.float32]) -> Block:
         replica_ids = self.replica_ids
@@ -194,5 +214,6 @@ def _by_place(rows: NDArray[T]) -> NDArray[T]:
     return rows[:, POOL_WIDTH:].reshape(len(rows), places, REPLICA_WIDTH)
 
 
-def _natural(replica_id: str) -> list[int | str]:
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", replica_id)]
+@functools.lru_cache(maxsize=4096)
+def _natural(replica_id: str) -> tuple[int | str, ...]:
+    return tuple(int(p) if p.isdecimal() else p for p in re.split(r"(\d+)", replica_id))

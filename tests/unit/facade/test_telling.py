@@ -7,6 +7,7 @@ import pickle
 from types import SimpleNamespace
 
 from workbench.engines.virtual_clock import run_virtual
+from workbench.facade import telling
 from workbench.facade.telling import TELL_S, Teller, that_fit
 from workbench.trajectory import RolloutStatus, Trajectory
 
@@ -27,9 +28,9 @@ def batch(trajectories):
 def test_what_does_not_fit_into_a_message_is_left_out_of_it():
     three = [ended(n, "x" * 1000) for n in range(3)]
     one = len(pickle.dumps(three[0], pickle.HIGHEST_PROTOCOL))
-    assert that_fit(three, 2 * one) == three[:2]
-    assert that_fit(three, one - 1) == []
-    assert that_fit([], 10) == []
+    assert that_fit(three, 2 * one) == (three[:2], 2)
+    assert that_fit(three, one - 1) == ([], 3)
+    assert that_fit([], 10) == ([], 0)
 
 
 def test_each_rollout_is_told_once():
@@ -69,3 +70,18 @@ def test_what_cannot_be_sent_is_left_out_and_the_rest_told():
     last = ended(1)
     run_virtual(Teller(batch([ended(0, secret=lambda: None), last]), note).tell())
     assert messages == [last]
+
+
+def test_what_was_not_heard_is_told_again_and_what_did_not_fit_goes_with_the_next(monkeypatch):
+    four = [ended(n, "x" * 1000) for n in range(4)]
+    one = len(pickle.dumps(four[0], pickle.HIGHEST_PROTOCOL))
+    monkeypatch.setattr(telling, "MESSAGE_BYTES", 3 * one)
+    heard, fails = [], [OSError("away"), None, None]
+
+    async def note(_, trajectories):
+        if error := fails.pop(0):
+            raise error
+        heard.append([t.rollout_id for t in trajectories])
+
+    run_virtual(Teller(batch(four), note).tell_all())
+    assert heard == [["r0", "r1", "r2"], ["r3"]]

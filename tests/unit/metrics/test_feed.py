@@ -362,3 +362,10 @@ def test_what_a_newer_version_knows_more_of_is_passed_over(saved, tmp_path):
     facts["latest"]["pool"]["weather"] = "fair"
     (folder / "facts.json").write_text(json.dumps(facts))
     assert Feed.open(folder).latest == saved[1].latest
+
+
+def test_whoever_takes_it_away_gets_what_is_new_without_anybody_having_pulled(tmp_path):
+    pool = Pool(3)
+    assert len(pool.feed().to_pandas()["time"].unique()) == 3
+    pool.feed().save(tmp_path / "saved")
+    assert Feed.open(tmp_path / "saved").latest is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,17 @@ if TYPE_CHECKING:
 
 WAIT_S = 20
 """Until a test gives up on what should have happened long ago."""
+
+
+def tickers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "workbench-ticker"]
+
+
+def ended() -> bool:
+    """Whether every ticker's thread ends by itself."""
+    for thread in tickers():
+        thread.join(WAIT_S)
+    return not tickers()
 
 
 @dataclass

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.unit.widgets.feeds import WAIT_S, SteppedFeed
+from tests.unit.widgets.feeds import WAIT_S, SteppedFeed, ended, tickers
 from widgets.ticker import QUIET_PERIODS, Ticker
 
 if TYPE_CHECKING:
@@ -30,17 +30,6 @@ class Watch:
         self.threads.add(threading.current_thread())
         if self.raises:
             raise self.raises
-
-
-def tickers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "workbench-ticker"]
-
-
-def ended() -> bool:
-    """Whether every ticker's thread ends by itself."""
-    for thread in tickers():
-        thread.join(WAIT_S)
-    return not tickers()
 
 
 @pytest.fixture

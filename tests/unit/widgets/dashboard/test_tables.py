@@ -6,7 +6,15 @@ import pytest
 
 from tests.unit.widgets.dashboard.pools import EVIL, MadePool
 from widgets.dashboard.fields import KINDS, ORDERS, wishes_of
-from widgets.dashboard.tables import FRESH_S, KEPT_EVENTS, PORTION, EventLog, SessionList, kinds_of
+from widgets.dashboard.tables import (
+    FRESH_S,
+    KEPT_EVENTS,
+    PORTION,
+    EventLog,
+    RolloutList,
+    SessionList,
+    kinds_of,
+)
 from workbench.types import EventKind
 
 
@@ -97,6 +105,35 @@ def test_what_takes_long_is_done_seldom() -> None:
     clock.now_s += 2 * slow_s
     sessions.page("9", "turns", 0, 50)
     assert len(pool.pages) == 2
+
+
+def test_rollouts_are_read_when_more_have_ended_and_seldom_where_that_takes_long() -> None:
+    pool, clock = MadePool(), Clock()
+    asked: list[str] = []
+    ask = pool.feed.rollouts
+
+    def slow(name: str):
+        asked.append(name)
+        clock.now_s += 1.0
+        return ask(name)
+
+    pool.feed.rollouts = slow
+    rollouts = RolloutList(pool.feed, clock)
+
+    def reads(done: int, after_s: float) -> int:
+        """How many batches are read at the next look."""
+        clock.now_s += after_s
+        pool.step(done=done)
+        pool.feed.pull()
+        before = len(asked)
+        assert len(rollouts.rows()) == 4
+        return len(asked) - before
+
+    assert reads(31, 0.0) == 2
+    assert reads(31, 1000.0) == 0  # nothing ended
+    assert reads(32, 1.0) == 1  # the other batch is as it was
+    assert reads(33, 19.0) == 0  # that took a second
+    assert reads(33, 2.0) == 1
 
 
 def test_events_are_read_once() -> None:

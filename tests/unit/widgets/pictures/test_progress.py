@@ -114,3 +114,12 @@ def test_hostile_names_and_causes_are_shown_as_text():
     assert "\u202e" not in text
     assert "<script>" in text
     assert len(text) < 10_000
+
+
+def test_a_batch_that_nobody_tells_of_any_more_is_not_shown_as_running():
+    view = view_of(make_run("train-1", heard_s=1.0))
+    picture = progress_picture(view)
+    assert fact(picture, "running").text == "–"
+    assert fact(picture, "time left, about").text.startswith("no news since ")
+    assert "no news since" in part(picture, "Batches").rows[0][10]
+    assert "No news since" in picture.words
