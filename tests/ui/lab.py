@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Locator, Page
 
-START_S = 60
-STOP_S = 30
+START_S = 300
+STOP_S = 120
 WAIT_MS = 120_000
 ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/")
 AROUND = 200

@@ -18,7 +18,6 @@ input, select, button {
   border-radius: 4px; padding: 0.25rem 0.5rem; min-width: 0;
 }
 input[type="search"] { width: 15rem; max-width: 60vw; }
-input[type="checkbox"] { accent-color: var(--link); margin: 0; }
 button { cursor: pointer; }
 button:hover:enabled { background: var(--shade); }
 button:disabled { color: var(--quiet); cursor: default; }
@@ -53,7 +52,7 @@ function render({ model, el }) {
     model.set("values", { ...values(), ...first, [name]: value });
     model.save_changes();
   };
-  const makers = { search, choice, toggle, pages };
+  const makers = { search, choice, pages };
   const drawn = (model.get("fields") ?? []).map((field) => {
     const { name, kind, label, options } = plain(field);
     const part = makers[kind](label, options ?? [], (value) => put(name, value));
@@ -117,15 +116,6 @@ function choice(label, options, changed) {
   return {
     root: element("label", {}, label, select),
     draw: (value) => { select.value = value; },
-  };
-}
-
-function toggle(label, options, changed) {
-  const box = element("input", { type: "checkbox" });
-  box.addEventListener("change", () => changed(box.checked ? "yes" : "no"));
-  return {
-    root: element("label", {}, box, label),
-    draw: (value) => { box.checked = value === "yes"; },
   };
 }
 

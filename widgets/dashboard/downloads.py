@@ -15,10 +15,10 @@ import pandas as pd
 from tornado.web import HTTPError, RequestHandler
 
 from widgets.dashboard.fields import wishes_of
-from widgets.dashboard.gallery import in_thread
 from widgets.dashboard.tables import kinds_of
 from widgets.dashboard.web import text_of
 from widgets.windows import window_of
+from workbench.aio import in_thread
 from workbench.errors import WorkbenchError
 
 if TYPE_CHECKING:
@@ -154,10 +154,18 @@ def _attach(handler: RequestHandler, data: bytes, name: str, ending: str, kind: 
 def as_bytes(table: pd.DataFrame, ending: str) -> bytes:
     """A table as ``csv`` or ``parquet``."""
     if ending == "csv":
-        return table.to_csv(index=False).encode(errors="backslashreplace")
+        columns = [str(name) for name in table.select_dtypes("string").columns]
+        texts = {name: table[name].map(_no_formula) for name in columns}
+        return table.assign(**texts).to_csv(index=False).encode(errors="backslashreplace")
     buffer = io.BytesIO()
     table.to_parquet(buffer, index=False)
     return buffer.getvalue()
+
+
+def _no_formula(text: Any) -> Any:
+    """A text that a spreadsheet will not run."""
+    is_formula = isinstance(text, str) and text.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return f"'{text}" if is_formula else text
 
 
 def zipped(feed: Feed) -> bytes:

@@ -8,19 +8,18 @@ what has changed since.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
+
+from workbench.aio import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from widgets.windows import Window
 
-T = TypeVar("T")
 
 KEPT = 256
 """Pictures that are kept for those who ask for the same."""
@@ -117,29 +116,3 @@ class Gallery:
     def tick(self) -> None:
         """What is kept is old. From any thread."""
         self.version += 1
-
-
-async def in_thread(call: Callable[[], T]) -> T:
-    """What a blocking call returns.
-
-    In a daemon thread of its own: a process that ends does not wait for a pool that is silent,
-    as it would for the threads of an executor.
-    """
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[T] = loop.create_future()
-
-    def run() -> None:
-        try:
-            settle: Callable[[], None] = partial(answer.set_result, call())
-        except BaseException as error:  # noqa: BLE001 it is the caller's
-            settle = partial(answer.set_exception, error)
-        with contextlib.suppress(RuntimeError):  # the server was closed meanwhile
-            loop.call_soon_threadsafe(_unless_done, answer, settle)
-
-    threading.Thread(target=run, name="workbench-picture", daemon=True).start()
-    return await answer
-
-
-def _unless_done(answer: asyncio.Future[T], settle: Callable[[], None]) -> None:
-    if not answer.done():
-        settle()

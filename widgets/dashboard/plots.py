@@ -84,14 +84,14 @@ class Painter:
         """The picture that was asked for; never raises."""
         try:
             picture, place = self._paint(request)
+            built = Built(picture.to_json(), place)
         except Exception as error:  # noqa: BLE001 one picture that fails must not end the page
             problem = prose(f"{type(error).__name__}: {error}", 600)
             with self._lock:
                 picture, place = self._good.get(request, (Picture(PLOTS[request.plot]), Place()))
-            picture = replace(picture, error=problem)
-        else:
-            self._keep(request, picture, place)
-        return Built(picture.to_json(), place)
+            return Built(replace(picture, error=problem).to_json(), place)
+        self._keep(request, picture, place)
+        return built
 
     def _keep(self, request: Request, picture: Picture, place: Place) -> None:
         with self._lock:

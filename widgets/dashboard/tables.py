@@ -29,6 +29,8 @@ PORTION = 5000
 FRESH_S = 5.0
 REST = 20.0
 """Reading what is large may take one in so many parts of the time."""
+MAX_ROLLOUTS = 200
+"""That are read and shown, those of the newest batches: a pool keeps no more either."""
 KEPT_EVENTS = 5000
 """Events that are read together, and kept."""
 
@@ -152,10 +154,18 @@ class RolloutList:
         with self._lock:
             if self._rest.is_over and ended != list(self._read):
                 with self._rest:
-                    self._read = {
-                        key: self._read.get(key) or self._feed.rollouts(key[0]) for key in ended
-                    }
+                    self._read = self._reread(ended)
             return [row for rows in self._read.values() for row in rows]
+
+    def _reread(self, ended: list[tuple[str, int]]) -> dict[tuple[str, int], list[Trajectory]]:
+        """The newest batches first, until there are as many rollouts as are shown."""
+        kept: dict[tuple[str, int], list[Trajectory]] = {}
+        room = MAX_ROLLOUTS
+        for key in reversed(ended):
+            rows = self._read[key] if key in self._read else self._feed.rollouts(key[0])
+            kept[key] = rows[-room:] if room else []
+            room -= len(kept[key])
+        return dict(reversed(kept.items()))
 
 
 class EventLog:

@@ -62,6 +62,8 @@ class GuardedTornado(BokehTornado):
         if path not in FREE_PATHS and not self._keys.opens(request):
             to = f"{upwards(path)}login?next={path}"
             return self.get_handler_delegate(request, Redirect, {"to": to})
+        if path.endswith("/autoload.js"):  # Bokeh shows it to every site; no page here asks for it
+            return self.get_handler_delegate(request, Refused, {"why": "not offered here"})
         if reads and path.endswith("/"):  # links in pages are relative, so a page has one address
             to = f"../{path.strip('/').rpartition('/')[2]}"
             return self.get_handler_delegate(request, Redirect, {"to": to})

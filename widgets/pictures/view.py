@@ -6,10 +6,9 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from widgets.pictures.picture import Part, Picture
 from widgets.pictures.text import clock, day, prose
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
     from workbench.metrics.samples import Sample
     from workbench.types import EngineFigures, ReplicaSnapshot, RoutingSnapshot
 
-POINTS = 160
-"""Moments that a picture's lines have at most: six charts of nine lines stay below 100 kB."""
+POINTS = 125
+"""Moments that a picture's lines have at most: six charts of nine lines stay below 60 kB."""
 NOTHING = Activity()
 QUIET_PERIODS = 10
 """After so many periods without a sample, or without an engine's report, there is no data."""
@@ -96,7 +95,7 @@ class FeedView:
         if not len(values):
             return {}
         pairs = zip(self.now.replica_ids, values[-1].tolist(), strict=True)
-        return {replica_id: value for replica_id, value in pairs if np.isfinite(value)}
+        return {replica_id: value for replica_id, value in pairs if math.isfinite(value)}
 
     def picture(self, title: str, parts: tuple[Part, ...], words: str, **more: Any) -> Picture:
         """A picture of this pool, with its state."""

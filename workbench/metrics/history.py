@@ -40,7 +40,7 @@ STALE_S = MINUTE_S
 """A sample that is older than this says nothing about the rates of now."""
 
 _WIDTHS_S = (
-    0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0,
+    0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0,
     1800.0, 3600.0, 7200.0, 21600.0, 86400.0,
 )  # fmt: skip
 """Of bins; beyond the last, its multiples."""

@@ -106,6 +106,36 @@ def test_a_cluster_that_is_gone_is_left_before_another_is_joined(cluster, monkey
     assert cluster.address is None
 
 
+def test_who_joins_waits_until_what_is_gone_is_left(cluster, monkeypatch):
+    leaving, may_leave = threading.Event(), threading.Event()
+
+    def leave():
+        leaving.set()
+        may_leave.wait(20)
+        cluster.shutdown()
+
+    monkeypatch.setattr(connection, "Vigil", QUICK)
+    monkeypatch.setattr(ray, "shutdown", leave)
+    connect(HERE)
+    vigil = connection.current_vigil()
+    cluster.answers = False
+    assert leaving.wait(20)
+    monkeypatch.setattr(vigil, "join", lambda join=vigil.join: (may_leave.set(), join()))
+    cluster.answers = True
+    connect("127.0.0.1:5000").close()
+    assert cluster.joined == [HERE, "127.0.0.1:5000"]
+
+
+def test_who_held_what_somebody_else_ended_does_not_end_what_came_after(cluster):
+    old = connect()
+    cluster.shutdown()  # as a user may
+    new = connect()
+    old.close()
+    assert cluster.address == HERE
+    new.close()
+    assert cluster.address is None
+
+
 def test_closing_what_is_gone_waits_for_nothing(cluster, monkeypatch):
     leaving = threading.Event()
     monkeypatch.setattr(connection, "Vigil", QUICK)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.unit.rollout.test_manager import Immediate, manager
+from tests.unit.rollout.test_manager import Held, Immediate, manager
 from workbench.aio import LoopThread
 from workbench.errors import PoolError
 from workbench.facade.handle import Rollout
@@ -68,12 +68,20 @@ def test_a_pool_that_closes_during_the_last_look_leaves_the_cancelled_rows(loop)
 
 
 def test_the_pool_is_told_of_every_rollout_once_and_of_the_end(loop):
-    pool = Seen()
-    rollout = begin(loop, pool, Immediate(), "a", "b", "c")
+    held = Held()
+
+    class Heard(Seen):
+        async def note_rollouts(self, snapshot, trajectories):
+            await super().note_rollouts(snapshot, trajectories)
+            held.go.set()  # they end between two tellings
+
+    pool = Heard()
+    rollout = begin(loop, pool, held, "a", "b", "c")
     rollout.result(10)
     told = [t.rollout_id for _, ended in pool.noted for t in ended]
     assert sorted(told) == sorted(t.rollout_id for t in rollout.trajectories())
-    assert pool.noted[-1][0] == rollout.snapshot()
+    assert pool.noted[0][0].ended == 0
+    assert pool.noted[-1][0].ended == 3
     assert pool.noted[-1][0].name == rollout.name
 
 

@@ -72,6 +72,7 @@ class PoolFeed:
         self.closed = False
         self.replicas = replicas
         self.history = History()
+        self._lock = threading.Lock()  # a ticker pulls while a test makes
         self.pulls = 0
         self._made: list[Sample] = []
         self._next_s = 1_764_453_000.0
@@ -87,18 +88,21 @@ class PoolFeed:
         """One sample, a second after the last."""
         names = replica_names(self.replicas)
         replicas = tuple(make_replica(name, in_flight=in_flight) for name in names)
-        self._made.append(make_sample(replicas, time_s=self._next_s))
-        self._next_s += 1.0
+        with self._lock:
+            self._made.append(make_sample(replicas, time_s=self._next_s))
+            self._next_s += 1.0
 
     def pull(self) -> bool:
         self.pulls += 1
-        made, self._made = self._made, []
-        for sample in made:
-            self.history.add(sample)
+        with self._lock:
+            made, self._made = self._made, []
+            for sample in made:
+                self.history.add(sample)
         return bool(made)
 
     def window(self, start_s: float, end_s: float, points: int | None = None) -> Block:
-        return self.history.window(start_s, end_s, points)
+        with self._lock:
+            return self.history.window(start_s, end_s, points)
 
     def sessions(self, start: int, limit: int) -> pd.DataFrame:
         raise NotImplementedError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -53,6 +54,7 @@ class MadePool:
 
     def __post_init__(self) -> None:
         self.history = History()
+        self._lock = threading.Lock()
         # Ahead of its time, so that a slow test does not find its data old.
         self._next_s = float(int(time.time())) + 600.0 - self.seconds
         for _ in range(self.seconds):
@@ -81,7 +83,8 @@ class MadePool:
             activity=make_activity(),
             runs=(make_run("batch-1"), make_run("batch-2", done=done)),
         )
-        self.history.add(sample)
+        with self._lock:
+            self.history.add(sample)
         self._next_s += 1.0
 
     def happen(self, kind: EventKind, session_id: str, count: int = 1) -> None:
@@ -111,7 +114,8 @@ class MadePool:
     def _read(self, cursor: int) -> HistoryPage:
         self.reads += 1
         self._ask()
-        return self.history.read(cursor)
+        with self._lock:
+            return self.history.read(cursor)
 
     def _sessions(self, start: int, limit: int) -> pd.DataFrame:
         self._ask()

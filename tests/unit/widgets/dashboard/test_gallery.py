@@ -6,9 +6,7 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING
 
-import pytest
-
-from widgets.dashboard.gallery import KEPT, Built, Gallery, Request, in_thread
+from widgets.dashboard.gallery import KEPT, Built, Gallery, Request
 from widgets.windows import Window
 
 if TYPE_CHECKING:
@@ -121,16 +119,3 @@ async def test_a_viewer_that_gives_up_takes_the_picture_from_nobody() -> None:
     one.cancel()
     made.gate.set()
     assert (await other)[1].text == "load 1"
-
-
-async def test_blocking_calls_run_in_threads_that_nobody_waits_for_at_exit() -> None:
-    def call() -> bool:
-        assert threading.current_thread() is not threading.main_thread()
-        return threading.current_thread().daemon
-
-    assert await in_thread(call)
-
-
-async def test_what_a_blocking_call_raises_is_its_callers() -> None:
-    with pytest.raises(ZeroDivisionError):
-        await in_thread(lambda: 1 // 0)

@@ -115,6 +115,16 @@ def test_a_rollout_opens_to_its_tokens() -> None:
         assert "back" in picture["actions"]
 
 
+def test_a_rollout_that_somebody_reads_stays_though_it_made_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pool = MadePool()
+    painter = painter_of(pool)
+    before = painter(ask("rollouts", "batch-1/task-0"))
+    monkeypatch.setattr(painter.rollouts, "rows", list)
+    assert painter(ask("rollouts", "batch-1/task-0")) == before
+
+
 def test_a_rollout_that_is_not_there_any_more() -> None:
     picture = json.loads(painter_of(MadePool())(ask("rollouts", "gone")).text)
     assert "no rollout gone" in picture["error"]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
 from tests.unit.widgets.dashboard.pools import EVIL, MadePool
+from widgets.dashboard import tables
+from widgets.dashboard.downloads import as_bytes
 from widgets.dashboard.fields import KINDS, ORDERS, wishes_of
 from widgets.dashboard.tables import (
     FRESH_S,
@@ -185,3 +188,16 @@ def test_wishes_that_make_no_sense_count_as_not_asked(plot, values, wishes) -> N
 
 def test_wishes_have_an_end() -> None:
     assert len(dict(wishes_of("sessions", {"find": "x" * 10**6}))["find"]) == 200
+
+
+def test_no_text_becomes_a_formula_in_a_spreadsheet() -> None:
+    table = pd.DataFrame({"session_id": ["=cmd()", "plain"], "turns": [-1, 2]})
+    text = as_bytes(table.astype({"session_id": "string"}), "csv").decode()
+    assert text.splitlines()[1:] == ["'=cmd(),-1", "plain,2"]
+
+
+def test_no_more_rollouts_are_kept_than_a_pool_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = MadePool()
+    every = len(RolloutList(pool.feed, lambda: 0.0).rows())
+    monkeypatch.setattr(tables, "MAX_ROLLOUTS", every - 3)
+    assert len(RolloutList(pool.feed, lambda: 0.0).rows()) == every - 3
