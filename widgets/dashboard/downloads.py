@@ -154,12 +154,15 @@ def _attach(handler: RequestHandler, data: bytes, name: str, ending: str, kind: 
 def as_bytes(table: pd.DataFrame, ending: str) -> bytes:
     """A table as ``csv`` or ``parquet``."""
     if ending == "csv":
-        columns = [str(name) for name in table.select_dtypes("string").columns]
-        texts = {name: table[name].map(_no_formula) for name in columns}
+        texts = {name: table[name].map(_no_formula) for name in _texts(table)}
         return table.assign(**texts).to_csv(index=False).encode(errors="backslashreplace")
     buffer = io.BytesIO()
     table.to_parquet(buffer, index=False)
     return buffer.getvalue()
+
+
+def _texts(table: pd.DataFrame) -> list[str]:
+    return [str(name) for name, kind in table.dtypes.items() if pd.api.types.is_string_dtype(kind)]
 
 
 def _no_formula(text: Any) -> Any:

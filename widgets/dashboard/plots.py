@@ -145,7 +145,7 @@ class Painter:
     def _sessions(self, view: FeedView, wishes: Mapping[str, str]) -> tuple[Picture, Place]:
         find, order = wishes["find"], wishes["order"]
         page = self.sessions.page(find, order, int(wishes["page"]), PER_PAGE)
-        picture = sessions_picture(view, page.rows, page.start)
+        picture = sessions_picture(view, page.rows, page.start, page.total)
         having = f" with “{prose(find)}” in their id" if find else ""
         first, last = page.start + 1, page.start + len(page.rows)
         text = f"{first:,} to {last:,} of {page.total:,}" if len(page.rows) else "none"

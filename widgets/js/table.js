@@ -27,8 +27,9 @@ export function tablePart(host, view) {
       while (body.children.length < rows.length) body.append(html("tr"));
       rows.forEach((row, place) => {
         if (row === null) fillEmpty(body.children[place], part);
-        else fillRow(body.children[place], row, part, columns, view, widths);
+        else fillRow(body.children[place], row, part, columns, view);
       });
+      if (part.rows.length) keepWidths(body.firstChild, part, widths);
     },
   };
 }
@@ -52,18 +53,25 @@ function fillEmpty(row, part) {
   row.className = "";
 }
 
-function fillRow(row, texts, part, columns, view, widths) {
+function fillRow(row, texts, part, columns, view) {
   if (row.firstChild?.classList.contains("empty")) row.replaceChildren();
   const key = part.key === null ? undefined : texts[part.key];
   if (key === undefined) delete row.dataset.key;
   else row.dataset.key = key;
   setAttribute(row, "class", key === undefined ? "" : key === view.chosen() ? "row chosen" : "row");
   matchCells(row, texts, () => html("td"), (cell, text, place) => {
-    const number = columns[place]?.number;
-    setAttribute(cell, "class", number ? "number" : "");
+    setAttribute(cell, "class", columns[place]?.number ? "number" : "");
     if (place === part.key) fillButton(cell, text);
     else setText(cell, text);
-    if (number) keepWidth(cell, text, widths, place);
+  });
+}
+
+// One cell holds its whole column open.
+function keepWidths(row, part, widths) {
+  [...row.children].forEach((cell, place) => {
+    if (!isNumber(part, place)) return;
+    const texts = part.rows.map((texts) => texts[place]);
+    keepWidth(cell, texts.reduce((one, other) => (other.length > one.length ? other : one)), widths, place);
   });
 }
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from workbench.types import ReplicaLoad, ReplicaSnapshot
 
 TITLE = "Replicas"
-MAX_ROWS = 256
+MAX_ROWS = 128
 SOURCES = "in flight to failed requests: books; running to TTFT: engines"
 WORK_COLUMNS = (
     "replica", "state", "in flight", "most in flight", "capacity", "prompt tokens in flight",

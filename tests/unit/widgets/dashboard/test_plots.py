@@ -88,6 +88,7 @@ def test_sessions_say_which_they_are() -> None:
     built = painter_of(MadePool(known=120))(ask("sessions", find="session-1", order="turns"))
     assert "Sessions with “session-1” in their id by most turns" in titles(built)
     assert built.place.text == "1 to 30 of 30"
+    assert '"text":"1 to 30 of 30"' in built.text
     assert built.place.last == 0
     later = painter_of(MadePool(known=120))(ask("sessions", page="2"))
     assert (later.place.text, later.place.last) == ("101 to 120 of 120", 2)
