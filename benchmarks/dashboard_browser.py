@@ -9,9 +9,11 @@ layout and paint; frames in which no picture changed do not count.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import statistics
 import time
+from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -30,14 +32,12 @@ if TYPE_CHECKING:
 
     from widgets.dashboard.pages import Page
 
-UPDATES = 20
-"""Of each page that are measured."""
 WARM_UP = 4
 PATIENCE_S = 60.0
 ARGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking")
 SIZE = {"width": 1400, "height": 1000}
-PICTURE = r"\"parts\":"
-"""Once in every picture, as it is written in a message."""
+PICTURE = re.compile(r'{\\"title\\":\\"([^"\\]*)\\",\\"parts\\":')
+"""How every picture begins, as it is written in a message; its title."""
 
 WATCH = """() => {
   const seen = window.seen = { frames: [], tasks: [] };
@@ -78,15 +78,17 @@ def server_process(pipe: Connection, where: tuple[str, bytes], period_s: float) 
         until_closed(pipe)
 
 
-def browse(where: tuple[str, bytes], period_s: float) -> dict[str, Any]:
+def browse(where: tuple[str, bytes], period_s: float, updates: int) -> dict[str, Any]:
     """By page; see the module.
 
     Args:
         where: the pool's address.
         period_s: how often it has news.
+        updates: of each page that are measured.
     """
     with process(server_process, where, period_s) as (url, pid), _chromium() as browser:
-        pages = {page.name: _show(browser, url, pid, page) for page in PAGES}
+        pages = {page.name: _show(browser, url, pid, page, updates) for page in PAGES}
+        version = browser.version
     heaviest = max(pages, key=lambda name: pages[name]["bytes_per_update"])
     return {
         "bytes_per_update": pages[heaviest]["bytes_per_update"],
@@ -94,6 +96,7 @@ def browse(where: tuple[str, bytes], period_s: float) -> dict[str, Any]:
         **{name: pages["overview"][name] for name in ("frame_ms", "frame_p95_ms")},
         "longest_task_ms": pages["overview"]["longest_task_ms"],
         "shown_pages": pages,
+        "chromium": version,
     }
 
 
@@ -113,16 +116,22 @@ class Traffic:
 
     def __init__(self) -> None:
         self.bytes = 0
-        self.pictures = 0
+        self.pictures: Counter[str] = Counter()
+        """By title. A picture in which nothing changed does not come again."""
+
+    @property
+    def updates(self) -> int:
+        """Of the picture that changed most often."""
+        return max(self.pictures.values(), default=0)
 
     def hear(self, message: str | bytes) -> None:
         """For Playwright."""
-        text = message.encode() if isinstance(message, str) else message
-        self.bytes += len(text)
-        self.pictures += text.count(PICTURE.encode())
+        text = message if isinstance(message, str) else message.decode(errors="replace")
+        self.bytes += len(text.encode())
+        self.pictures.update(PICTURE.findall(text))
 
 
-def _show(browser: Browser, url: str, pid: int, page: Page) -> dict[str, float]:
+def _show(browser: Browser, url: str, pid: int, page: Page, updates: int) -> dict[str, float]:
     """Open a page, and measure once it goes on by itself."""
     context = browser.new_context(viewport=SIZE)  # type: ignore[arg-type]
     shown = context.new_page()
@@ -131,25 +140,26 @@ def _show(browser: Browser, url: str, pid: int, page: Page) -> dict[str, float]:
 
     def wait(updates: int) -> None:
         until_s = time.monotonic() + PATIENCE_S
-        while traffic.pictures < updates * len(page.plots):
+        while traffic.updates < updates:
             assert time.monotonic() < until_s, f"page {page.name}: no news"
             shown.wait_for_timeout(50)
 
     shown.goto(f"{url}{page.name}")
     wait(WARM_UP)
+    assert len(traffic.pictures) == len(page.plots)
     shown.evaluate(WATCH)
-    traffic.bytes = traffic.pictures = 0
+    traffic.bytes = 0
+    traffic.pictures.clear()
     began_s, before_s = time.monotonic(), cpu_s(pid)
-    wait(UPDATES)
-    share = (cpu_s(pid) - before_s) / (time.monotonic() - began_s)
+    wait(updates)
+    took_s, used_s = time.monotonic() - began_s, cpu_s(pid) - before_s
     seen = shown.evaluate("() => window.seen")
     context.close()
-    updates = traffic.pictures / len(page.plots)
     frames = sorted(seen["frames"])
     return {
-        "bytes_per_update": round(traffic.bytes / updates),
-        "updates_per_s": round(updates / (time.monotonic() - began_s), 2),
-        "server_cpu_share": round(share, 3),
+        "bytes_per_update": round(traffic.bytes / traffic.updates),
+        "updates_per_s": round(traffic.updates / took_s, 2),
+        "server_cpu_share": round(used_s / took_s, 3),
         "frame_ms": round(statistics.median(frames), 1),
         "frame_p95_ms": round(frames[int(0.95 * (len(frames) - 1))], 1),
         "longest_task_ms": round(max(seen["tasks"], default=0.0), 1),

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-TIMED = 30
 WARM_UP = 5
 RECORDED = 30
 """Pages that are read again and again, with later times, for the memory of very many updates."""
@@ -57,16 +56,20 @@ def first_page(where: tuple[str, bytes]) -> dict[str, float]:
     return {"first_page_s": round(took_s, 3), "first_page_bytes": remote.received_bytes}
 
 
-def updates(where: tuple[str, bytes]) -> dict[str, Any]:
+def updates(where: tuple[str, bytes], timed: int) -> dict[str, Any]:
     """Seconds of an update: getting the news, and making each picture and page.
 
     Pictures of a page are made one after the other, as threads of one process are no faster.
+
+    Args:
+        where: the pool's address.
+        timed: updates that count.
     """
     remote = Remote(where)
     painter = painter_of(remote.feed())
     painter.feed.pull()
     rounds = []
-    for _ in range(WARM_UP + TIMED):
+    for _ in range(WARM_UP + timed):
         remote.call("step")
         rounds.append(_update(painter))
     assert not painter.feed.error, painter.feed.error

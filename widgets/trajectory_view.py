@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from widgets.drawing import count
@@ -58,7 +59,9 @@ class TrajectoryView(LiveView):
         if ended.is_one or self.selected:
             trajectory = ended.rows[0] if ended.is_one else chosen(ended.rows, self.selected)
             if trajectory is not None:
-                return trajectory_picture(trajectory, self._decode)
+                opened = trajectory_picture(trajectory, self._decode)
+                # From the only one there is no way back.
+                return replace(opened, actions=()) if ended.is_one else opened
         return rollouts_picture(ended.rows, status="" if ended.closed else "running")
 
     def __repr__(self) -> str:

@@ -16,6 +16,7 @@ import threading
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import nbformat
@@ -24,7 +25,6 @@ from playwright.sync_api import expect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from playwright.sync_api import Locator, Page
 
@@ -34,9 +34,8 @@ WAIT_MS = 120_000
 ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/")
 AROUND = 200
 """Pixels that Lab's own bars need above and below a notebook."""
-LOUD = re.compile(r"Traceback|\[[EC] |\bERROR\b|Exception|\w+Error\b")
-"""What stands in a log where something went wrong."""
-ASKED = "received signal 15, stopping"
+OURS = tuple(f"{Path(__file__).parents[2] / name}/" for name in ("workbench", "widgets"))
+"""Where our code is, as tracebacks and warnings name its files."""
 SETTINGS = {
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
     "docmanager-extension/plugin": {"autosave": False},
@@ -55,9 +54,9 @@ class Server:
     log: list[str]
     """Lines of the server and of its kernels, as they come."""
 
-    def complaints(self, since: int = 0) -> list[str]:
-        """Lines after the first ``since`` ones that say that something went wrong."""
-        return [line for line in self.log[since:] if LOUD.search(line) and ASKED not in line]
+    def complaints(self) -> list[str]:
+        """Lines in which a kernel or the server says that something of ours failed."""
+        return [line for line in self.log if any(ours in line for ours in OURS)]
 
 
 @contextmanager

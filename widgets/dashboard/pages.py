@@ -23,6 +23,7 @@ PLOTS = {
     "overview": "Pool",
     "load": "Replica load",
     "replicas": "Replicas",
+    "lives": "Replica lives",
     "stickiness": "Session stickiness",
     "sessions": "Sessions",
     "cache": "KV-cache usage",
@@ -34,7 +35,7 @@ PLOTS = {
 
 PAGES = (
     Page("overview", "Overview", ("overview",), "history"),
-    Page("replicas", "Replicas", ("load", "replicas"), "history"),
+    Page("replicas", "Replicas", ("load", "replicas", "lives"), "history"),
     Page("sessions", "Sessions", ("sessions", "stickiness"), "sessions"),
     Page("cache", "Cache", ("cache",), "history"),
     Page("rollouts", "Rollouts", ("progress", "rollouts"), "rollouts"),

@@ -22,7 +22,7 @@ from widgets.pictures.load import load_picture
 from widgets.pictures.overview import overview_picture
 from widgets.pictures.picture import Picture, Table
 from widgets.pictures.progress import progress_picture
-from widgets.pictures.replicas import replicas_picture
+from widgets.pictures.replicas import lives_picture, replicas_picture
 from widgets.pictures.sessions import sessions_picture
 from widgets.pictures.stickiness import stickiness_picture
 from widgets.pictures.text import prose
@@ -41,6 +41,7 @@ OF_THE_VIEW: Mapping[str, Callable[[FeedView], Picture]] = {
     "overview": overview_picture,
     "load": load_picture,
     "replicas": replicas_picture,
+    "lives": lives_picture,
     "stickiness": stickiness_picture,
     "cache": cache_picture,
 }

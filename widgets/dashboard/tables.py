@@ -162,7 +162,8 @@ class RolloutList:
         kept: dict[tuple[str, int], list[Trajectory]] = {}
         room = MAX_ROLLOUTS
         for key in reversed(ended):
-            rows = self._read[key] if key in self._read else self._feed.rollouts(key[0])
+            known = self._read.get(key, [] if not room else None)
+            rows = self._feed.rollouts(key[0]) if known is None else known
             kept[key] = rows[-room:] if room else []
             room -= len(kept[key])
         return dict(reversed(kept.items()))

@@ -64,7 +64,7 @@ class Shown {
   draw() {
     const latest = this.model.get("picture");
     if (latest && latest !== this.text && (this.pausedAt === null || this.picture === null)) {
-      this.picture = JSON.parse(latest);
+      this.picture = pictureOf(latest);
       this.text = latest;
     }
     if (this.picture === null) return;
@@ -155,6 +155,16 @@ function styleSheet() {
 function windowOf(model) {
   const asked = model.get("window") ?? {};
   return asked instanceof Map ? Object.fromEntries(asked) : asked;
+}
+
+// Charts without times have those of the chart before.
+function pictureOf(text) {
+  const picture = JSON.parse(text);
+  let times = [];
+  for (const part of picture.parts) {
+    if (part.kind === "lines") times = part.times_s ??= times;
+  }
+  return picture;
 }
 
 function zoomOf(model) {

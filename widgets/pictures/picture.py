@@ -202,9 +202,13 @@ class Picture:
             object.__setattr__(self, "span_s", (round(start_s, 2), round(end_s, 2)))
 
     def to_json(self) -> str:
-        """Compact, without NaN; floats to five significant digits, times to 0.01 s."""
+        """Compact, without NaN; floats to five significant digits, times to 0.01 s.
+
+        Charts have null for their times where these are those of the chart before.
+        """
+        members = _members(self) | {"parts": _without_repeated_times(self.parts)}
         return json.dumps(
-            self, default=_members, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+            members, default=_members, separators=(",", ":"), ensure_ascii=False, allow_nan=False
         )
 
 
@@ -240,6 +244,19 @@ def _with_gaps(values: NDArray[Any], is_known: NDArray[np.bool_]) -> Rounded:
         return Rounded(values.tolist())
     pairs = zip(values.tolist(), is_known.tolist(), strict=True)
     return Rounded(value if known else None for value, known in pairs)
+
+
+def _without_repeated_times(parts: tuple[Part, ...]) -> list[Any]:
+    found: list[Any] = []
+    known: object = None
+    for part in parts:
+        if isinstance(part, Lines):
+            repeated = {"times_s": None} if part.times_s == known else {}
+            known = part.times_s
+            found.append(_members(part) | repeated)
+        else:
+            found.append(part)
+    return found
 
 
 def _members(part: Any) -> dict[str, Any]:

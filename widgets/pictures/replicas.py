@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from widgets.pictures.view import FeedView
     from workbench.types import ReplicaLoad, ReplicaSnapshot
 
-TITLE = "Replicas"
-MAX_ROWS = 128
+TITLE, TITLE_OF_LIVES = "Replicas", "Replica lives"
+MAX_ROWS = 256
 SOURCES = "in flight to failed requests: books; running to TTFT: engines"
 WORK_COLUMNS = (
     "replica", "state", "in flight", "most in flight", "capacity", "prompt tokens in flight",
@@ -30,10 +30,9 @@ LIFE_COLUMNS = ("replica", "unusual", "started in (s)", "node", "process", "log"
 
 
 def replicas_picture(view: FeedView) -> Picture:
-    """Replicas: our books on them, their engines' figures, their lives."""
-    unusual = conditions(view)
-    found, left = worst_first(view, unusual, MAX_ROWS)
-    note = f"; {count(left, 'replica')} more, less busy, not shown" if left else ""
+    """Replicas: our books on them, their engines' figures."""
+    found, left = worst_first(view, conditions(view), MAX_ROWS)
+    note = f"; {_more(left)}" if left else ""
     work = Table(
         "Work",
         WORK_COLUMNS,
@@ -42,17 +41,31 @@ def replicas_picture(view: FeedView) -> Picture:
         empty="no replica",
         note=SOURCES + note,
     )
+    states = Counter(str(state(replica)) for replica in view.replicas)
+    words = ", ".join(f"{states[kind]:,} {kind}" for kind in ReplicaState if states[kind])
+    words = f"{count(len(view.replicas), 'replica')}: {words or 'none'}."
+    return view.picture(TITLE, (_facts(view, states), work), words)
+
+
+def lives_picture(view: FeedView) -> Picture:
+    """Where replicas live, and what is unusual about them. It seldom changes."""
+    unusual = conditions(view)
+    found, left = worst_first(view, unusual, MAX_ROWS)
     life = Table(
         "Life",
         LIFE_COLUMNS,
         tuple(_life(replica, unusual[replica.status.replica_id]) for replica in found),
         numeric=(False, False, True, False, True, False),
         empty="no replica",
+        note=_more(left) if left else "",
     )
-    states = Counter(str(state(replica)) for replica in view.replicas)
-    words = ", ".join(f"{states[kind]:,} {kind}" for kind in ReplicaState if states[kind])
-    words = f"{count(len(view.replicas), 'replica')}: {words or 'none'}."
-    return view.picture(TITLE, (_facts(view, states), work, life), words)
+    odd = sum(map(bool, unusual.values()))
+    words = f"{count(len(unusual), 'replica')}, something unusual about {odd:,} of them."
+    return view.picture(TITLE_OF_LIVES, (life,), words, span_s=None)
+
+
+def _more(left: int) -> str:
+    return f"{count(left, 'replica')} more, less busy, not shown"
 
 
 def _facts(view: FeedView, states: Counter[str]) -> Facts:

@@ -42,7 +42,7 @@ class BalancerActor(GlobalRequestLoadBalancer):
         self._host.start()
 
     async def restore(self, replicas: dict[str, Any], states: dict[str, ReplicaState]) -> None:
-        """The replicas that a former life knew, with the states that somebody wanted for them."""
+        """All replicas that there are, with the states that somebody wants; lets time pass."""
         known = self.get_all_servers()
         self.add_servers({name: handle for name, handle in replicas.items() if name not in known})
         for replica_id, state in states.items():

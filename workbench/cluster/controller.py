@@ -51,6 +51,8 @@ MAX_CALLS = 10_000
 class _Replica:
     status: ReplicaStatus
     handle: Any = None
+    is_known: bool = False
+    """Whether the balancer has to know it."""
     born_s: float = field(default_factory=time.monotonic)
 
 
@@ -90,7 +92,7 @@ class PoolController:
             self._replicas[replica_id] = _Replica(status)
         try:
             async with asyncio.timeout(self._config.start_timeout_s):
-                await self._balancer.start.remote()
+                await self._introduce()
                 self._recorder.start()
                 limits = await asyncio.gather(*(self._start(r) for r in self._replicas.values()))
         except BaseException as error:  # noqa: BLE001 - raised again once all is stopped
@@ -127,7 +129,8 @@ class PoolController:
                 raise cause from None
             told = cause or error
             raise await self._with_log(replica, _in_short(told)) from None
-        await self._balancer.add_servers.remote({replica_id: replica.handle})
+        replica.is_known = True
+        await self._introduce()
         replica.status = replace(
             replica.status,
             state=ReplicaState.READY,
@@ -199,13 +202,15 @@ class PoolController:
         """The balancer begins another life; after the first, it has to be told of the replicas."""
         self._epoch += 1
         if self._epoch > 1:
-            self._restoring = asyncio.create_task(self._restore_balancer())
+            self._restoring = asyncio.create_task(self._introduce())
         return self._epoch
 
-    async def _restore_balancer(self) -> None:
+    async def _introduce(self) -> None:
+        """Tell the balancer of the replicas that it has to know, also while it starts over."""
         while True:
+            known = {name: r.handle for name, r in self._replicas.items() if r.is_known}
             try:
-                await self._balancer.restore.remote(await self.handles(), self._wanted)
+                await self._balancer.restore.remote(known, self._wanted)
             except ActorUnavailableError:
                 await asyncio.sleep(RESTORE_S)
             else:
@@ -281,7 +286,7 @@ class PoolController:
         await asyncio.gather(*(self._stop(replica) for replica in self._replicas.values()))
 
     async def _stop(self, replica: _Replica) -> None:
-        handle, replica.handle = replica.handle, None
+        handle, replica.handle, replica.is_known = replica.handle, None, False
         if handle is not None:
             try:
                 async with asyncio.timeout(CLOSE_S):

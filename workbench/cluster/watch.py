@@ -79,10 +79,11 @@ class PoolWatch:
         books, figures = await asyncio.gather(self._books(cursor), self._figures(self._limit_s))
         routing, activity = books
         now_s = time.time()
-        self._heard_s |= dict.fromkeys(figures, now_s)
-        return Sample(
-            now_s, self._together(routing, figures), activity, heard_s=tuple(self._heard_s.items())
-        )
+        pool = self._together(routing, figures)
+        heard_s = self._heard_s | dict.fromkeys(figures, now_s)
+        ids = [replica.status.replica_id for replica in pool.replicas]
+        self._heard_s = {name: heard_s[name] for name in ids if name in heard_s}
+        return Sample(now_s, pool, activity, heard_s=tuple(self._heard_s.items()))
 
     async def _books(self, cursor: int) -> tuple[RoutingSnapshot | None, Activity]:
         try:

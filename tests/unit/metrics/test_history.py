@@ -461,4 +461,5 @@ class HistoryMachine(RuleBasedStateMachine):
 
 
 TestHistoryMachine = HistoryMachine.TestCase
-TestHistoryMachine.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+TestHistoryMachine.settings = settings(max_examples=20, stateful_step_count=25, deadline=None)
+TestHistoryMachine.pytestmark = [pytest.mark.slow]

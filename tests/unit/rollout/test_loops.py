@@ -201,11 +201,11 @@ async def test_a_tool_that_hangs_ends_at_its_limit():
     try:
         trajectory = await play(
             call("hang") + call("echo", text="quick"), "done", tools=[hang, echo],
-            limits=ToolLimits(tool_timeout_s=0.02),
+            limits=ToolLimits(tool_timeout_s=1.0),
         )  # fmt: skip
     finally:
         release.set()
-    assert answers(trajectory) == ["error: hang took longer than 0.02 s", "quick"]
+    assert answers(trajectory) == ["error: hang took longer than 1 s", "quick"]
 
 
 async def test_a_slow_tool_of_one_rollout_does_not_hold_up_another():

@@ -72,6 +72,7 @@ def test_one_trajectory_is_opened_at_once():
     view = TrajectoryView(trajectory(4), decode=lambda ids: "x")
     displayed(view)
     assert shown(view)["title"] == "Rollout rollout-4"
+    assert shown(view)["actions"] == []  # there is nowhere to go back to
     assert repr(view) == f"TrajectoryView({trajectory(4)!r})"
     assert repr(TrajectoryView([trajectory(0), trajectory(1)])) == "TrajectoryView(2 rollouts)"
     view.close()

@@ -20,7 +20,7 @@ from tests.unit.widgets.pictures.scenes import (
     texts,
 )
 from widgets.pictures.events import events_picture
-from widgets.pictures.replicas import replicas_picture
+from widgets.pictures.replicas import lives_picture, replicas_picture
 from widgets.pictures.sessions import sessions_picture
 from widgets.pictures.text import clock
 from workbench.errors import ConfigError
@@ -56,14 +56,15 @@ def test_a_replica_has_its_books_its_engines_figures_and_its_life():
         make_replica("replica-2"),
         make_replica("replica-3", state=ReplicaState.UNHEALTHY, reason="it died", engine=None),
     )
-    picture = replicas_picture(make_view(sample=make_sample(replicas)))
+    view = make_view(sample=make_sample(replicas))
+    picture = replicas_picture(view)
     work = rows_of(part(picture, "Work"))
     assert [row["replica"] for row in work] == ["replica-3", "replica-2", "replica-10"]
     assert work[0]["running"] == work[0]["KV cache"] == "–"
     assert work[1]["most in flight"] == "6"
     assert work[1]["capacity"] == "no limit"
     assert work[1]["share of turns"] == "25.0%"
-    life = rows_of(part(picture, "Life"))
+    life = rows_of(part(lives_picture(view), "Life"))
     assert life[0]["unusual"] == "it died; no data yet"
     assert (life[0]["log"], life[1]["log"]) == ("/x.log", "")
     assert fact(picture, "unhealthy").tone == "bad"
@@ -80,9 +81,11 @@ def test_a_replica_that_the_balancer_does_not_know_yet():
 
 
 def test_every_one_of_256_replicas_has_a_row():
-    picture = replicas_picture(make_view(256))
-    assert len(part(picture, "Work").rows) == 256
-    replicas_picture(blank_view()).to_json()
+    view = make_view(256)
+    assert len(part(replicas_picture(view), "Work").rows) == 256
+    assert len(part(lives_picture(view), "Life").rows) == 256
+    for make in (replicas_picture, lives_picture):
+        make(blank_view()).to_json()
 
 
 # ---------------------------------------------------------------------------- sessions

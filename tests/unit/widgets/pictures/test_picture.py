@@ -68,6 +68,15 @@ def test_numbers_have_five_digits_and_times_two_decimals():
     assert picture["span_s"] == [1.23, 1_764_453_123.99]
 
 
+def test_charts_with_the_times_of_the_one_before_do_not_repeat_them():
+    def lines(*times_s):
+        return Lines("Running", "requests", times_s, (), "engine")
+
+    picture = Picture("Pool", (lines(1, 2), Facts("f", ()), lines(1, 2), lines(1, 3)))
+    parts = json.loads(picture.to_json())["parts"]
+    assert [part.get("times_s", "none") for part in parts] == [[1, 2], "none", None, [1, 3]]
+
+
 def test_values_may_come_as_arrays_and_lists_with_none_and_are_kept_alike():
     of_array = Line("a", np.array([1.5, np.nan, 2], np.float32), "#000000")
     assert of_array == Line("a", [1.5, None, 2.0], "#000000")
