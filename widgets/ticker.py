@@ -16,6 +16,13 @@ log = logging.getLogger(__name__)
 QUIET_PERIODS = 10
 """After so many periods without news that itself is something to tell."""
 
+SHARE = 0.04
+"""Of a core that looking at a feed may take, drawing included. Where it would take more, as with
+hundreds of replicas on a slow machine, it is done less often."""
+
+LONGEST_REST_S = 2.0
+"""Even so; the first look, at all that there is, takes long."""
+
 
 class Pulled(Protocol):
     """What a ticker needs of a feed; see :class:`workbench.metrics.feed.Feed`."""
@@ -102,15 +109,18 @@ class Ticker:
         return unsubscribe
 
     def _run(self) -> None:
-        while self._look() and self._wait():
-            pass
+        used_s = time.thread_time()
+        while self._look():
+            before_s, used_s = used_s, time.thread_time()
+            if not self._wait(rest_s(used_s - before_s, self._feed.period_s)):
+                return
 
-    def _wait(self) -> bool:
+    def _wait(self, seconds: float) -> bool:
         """Until the next round, which somebody new does not wait for; whether there is one."""
         with self._changed:
             self._changed.wait_for(
                 lambda: not self._subscribers or any(one.is_new for one in self._subscribers),
-                self._feed.period_s / 2,
+                seconds,
             )
             return self._goes_on()
 
@@ -151,3 +161,8 @@ class Ticker:
             if not subscriber.has_failed:
                 log.exception("what looks at a feed failed; it is called again")
             subscriber.has_failed = True
+
+
+def rest_s(used_s: float, period_s: float) -> float:
+    """How long to wait after a round that used so much CPU time, where news come each period."""
+    return max(period_s / 2, min(used_s * (1 / SHARE - 1), LONGEST_REST_S))

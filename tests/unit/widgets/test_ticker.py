@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.unit.widgets.feeds import WAIT_S, SteppedFeed, ended, tickers
-from widgets.ticker import QUIET_PERIODS, Ticker
+from widgets.ticker import LONGEST_REST_S, QUIET_PERIODS, SHARE, Ticker, rest_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -210,3 +210,15 @@ def test_a_feed_that_nobody_looks_at_any_more_can_go(feed):
     del gone
     gc.collect()
     assert reference() is None
+
+
+@pytest.mark.parametrize("used_s", [0.025, 0.03, 0.08])
+def test_looking_takes_a_small_share_of_a_core(used_s):
+    assert used_s / (used_s + rest_s(used_s, 0.5)) == pytest.approx(SHARE)
+
+
+def test_news_are_looked_for_twice_in_a_period_unless_that_takes_too_much():
+    assert rest_s(0.02, 1.0) == 0.5
+    assert rest_s(0.02, 10.0) == 5.0
+    assert rest_s(0.04, 1.0) == pytest.approx(0.96)
+    assert rest_s(9.0, 1.0) == LONGEST_REST_S
