@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 WIDGETS = ("ReplicaLoad", "SessionStickiness", "KVCacheUsage", "RolloutProgress")
 MEASURED_S = 20.0
-WARM_UP_S = 5.0
+WARM_UP_S = 3.0
 START_S = 60.0
 CELL = """
 from benchmarks.dashboard_wire import Remote

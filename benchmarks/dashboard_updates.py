@@ -34,7 +34,7 @@ T = TypeVar("T")
 WARM_UP = 5
 RECORDED = 30
 """Pages that are read again and again, with later times, for the memory of very many updates."""
-SETTLED = 300
+SETTLED = 100
 """Updates before the memory is looked at for the first time."""
 REQUESTS = {plot: Request(plot, Window(), "", wishes_of(plot, {})) for plot in PLOTS}
 """Every picture as it is when somebody opens its page."""

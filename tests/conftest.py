@@ -22,12 +22,13 @@ def bench() -> Iterator[Workbench]:
     """The pool that ``WORKBENCH_POOL`` names, which saves its start; else one of their own."""
     from workbench import Workbench
 
-    if name := os.environ.get("WORKBENCH_POOL"):
-        pool = Workbench(name=name, progress=False)
-        assert pool.attached, f"no pool {name!r} runs"
+    known = os.environ.get("WORKBENCH_POOL")
+    if known:
+        pool = Workbench(name=known, progress=False)
     else:
         name = f"tests-{os.getpid()}"
         exact = {"dtype": "float32"}
         pool = Workbench("smollm2-135m", 2, name=name, engine_args=exact, progress=False)
     with pool:
+        assert pool.attached == bool(known), f"no pool {known!r} runs"
         yield pool

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.ray]
 
 TOKENS = 40
+LONG = 3000
 OWNER_TIMEOUT_S = 3.0
 
 
@@ -233,7 +234,8 @@ async def test_calls_outlive_the_balancer_and_it_gets_its_books_back(
     opened = await asyncio.gather(*(turn(client, name, 2) for name in names))
     homes = [output.replica_id for output in opened]
     before = await books(pool)
-    at_work = [asyncio.ensure_future(turn(client, name, 600)) for name in names]
+    # Long enough to be at work still when the balancer is back, also on a busy machine.
+    at_work = [asyncio.ensure_future(turn(client, name, LONG)) for name in names]
     await asyncio.sleep(0.1)
     os.kill(await pool.manager.ask_balancer("pid"), signal.SIGKILL)
     newcomers = [asyncio.ensure_future(turn(client, f"newcomer-{i}")) for i in range(8)]
@@ -247,7 +249,7 @@ async def test_calls_outlive_the_balancer_and_it_gets_its_books_back(
 
     assert len((await until(restored)).replicas) == 4
     outputs = await asyncio.gather(*at_work)
-    assert all(whole(output, 600) for output in outputs)
+    assert all(whole(output, LONG) for output in outputs)
     assert [output.replica_id for output in outputs] == homes
     assert all(whole(output) for output in await asyncio.gather(*newcomers))
     again = [(await turn(client, name, 2)).replica_id for name in names]
@@ -308,7 +310,7 @@ async def test_with_all_replicas_dead_a_call_says_why_for_each() -> None:
             for status in await bench.manager.statuses():
                 assert status.pid is not None
                 os.kill(status.pid, signal.SIGKILL)
-            with pytest.raises(NoReplicaError, match=r"replica-0 is unhealthy.*replica-1 is"):
+            with pytest.raises(NoReplicaError, match=r"replica-\d is unhealthy.*replica-\d is"):
                 await turn(client, "s")
     finally:
         await asyncio.to_thread(bench.close)

@@ -78,6 +78,8 @@ def _watch(pid: int) -> None:
     while time.monotonic() < deadline and any(start_time(p) == s for p, s in seen.items()):
         time.sleep(TICK_S / 5)
     for child, started in seen.items():
+        if start_time(child) != started:
+            continue  # its id may be a stranger's by now, and so would what is below it
         # Grandchildren that were never noted belong to a child that is about to go.
         for doomed, since in {**descendants(child), child: started}.items():
             if start_time(doomed) == since:

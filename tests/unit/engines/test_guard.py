@@ -133,16 +133,20 @@ def test_a_process_that_waits_to_be_reaped_is_gone():
 
 
 def test_a_process_id_that_somebody_else_has_by_now_is_spared(monkeypatch):
-    """The start time tells one process from the next that got its id."""
-    host, child, stranger = 1, 2, 3
-    times = {child: iter(["then", "then"]), stranger: iter(["later", "later"])}
+    """With all that is below it; the start time tells one process from the next with its id."""
+    host, child, stranger, below = 1, 2, 3, 4
+    times = {
+        child: iter(["then", "then"]),
+        stranger: iter(["later", "later"]),
+        below: iter(["later", "later"]),
+    }
     host_lives = iter(["once", "once"])
-    noted = {child: "then", stranger: "before"}
+    noted = {host: {child: "then", stranger: "before"}, stranger: {below: "later"}}
     killed = []
     monkeypatch.setattr(guard, "GRACE_S", 0.0)
     monkeypatch.setattr(guard, "TICK_S", 0.0)
     monkeypatch.setattr(guard, "start_time", lambda pid: next(times.get(pid, host_lives), None))
-    monkeypatch.setattr(guard, "descendants", lambda pid: noted if pid == host else {})
+    monkeypatch.setattr(guard, "descendants", lambda pid: noted.get(pid, {}))
     monkeypatch.setattr(guard.os, "kill", lambda pid, _: killed.append(pid))
     guard._watch(host)
     assert killed == [child]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 import threading
 
 import numpy as np
@@ -158,6 +159,29 @@ def test_cells_read_while_a_thread_pulls():
         looker.join(20)
     assert not problems
     assert_same(feed.window(*ALWAYS), pool.history.window(*ALWAYS))
+
+
+def test_all_who_ask_for_the_same_short_window_get_the_same_until_there_is_news():
+    pool = Pool(300)
+    feed = pool.feed()
+    feed.pull()
+    block = feed.window(START_S, math.inf, points=50)
+    assert feed.window(START_S, math.inf, points=50) is block
+    assert not any(a.flags.writeable for a in (block.times_s, block.replicas, block.pool))
+    assert len(feed.window(START_S, math.inf)) == 300, "a long one is nobody else's"
+    assert feed.window(START_S, math.inf).pool.flags.writeable
+    pool.live(50)
+    feed.pull()
+    assert feed.window(START_S, math.inf, points=50).times_s[-1] > block.times_s[-1]
+
+
+def test_a_sample_travels_whole():
+    replica = a_replica(load={"in_flight": 3}, engine={"running": 2, "ttft_counts": (1, 2)})
+    activity = Activity(7, hot=(SessionTurns("s", "replica-0", 2),))
+    sample = a_sample(
+        START_S, replica, books={"sessions": 4}, activity=activity, runs=(a_run("batch"),)
+    )
+    assert pickle.loads(pickle.dumps(sample)) == sample
 
 
 # -- taking away -----------------------------------------------------------------------------
