@@ -438,7 +438,7 @@ class HistoryMachine(RuleBasedStateMachine):
     def _width(self, start_s, points):
         times_s = self.naive.block(start_s, self.now_s).times_s
         span_s = min(self.now_s - start_s, np.ptp(times_s)) if len(times_s) else 1.0
-        round_s = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600)
+        round_s = (0.1, 0.2, 0.5, 1, 2, 3, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600)
         return next(width_s for width_s in round_s if width_s * (points - 1) >= span_s)
 
     @precondition(lambda self: self.naive.samples)
