@@ -98,4 +98,3 @@ def lab(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     with running_lab(folder, {MARK: mark}) as server, page_of(browser, viewport=TALL) as page:
         yield Lab(page, server)
     assert not left_behind(mark)
-    assert not server.complaints()

@@ -16,7 +16,6 @@ import threading
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import nbformat
@@ -25,6 +24,7 @@ from playwright.sync_api import expect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from playwright.sync_api import Locator, Page
 
@@ -34,8 +34,6 @@ WAIT_MS = 120_000
 ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/")
 AROUND = 200
 """Pixels that Lab's own bars need above and below a notebook."""
-OURS = tuple(f"{Path(__file__).parents[2] / name}/" for name in ("workbench", "widgets"))
-"""Where our code is, as tracebacks and warnings name its files."""
 SETTINGS = {
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
     "docmanager-extension/plugin": {"autosave": False},
@@ -53,10 +51,6 @@ class Server:
     """Where its notebooks are; kernels run there."""
     log: list[str]
     """Lines of the server and of its kernels, as they come."""
-
-    def complaints(self) -> list[str]:
-        """Lines in which a kernel or the server says that something of ours failed."""
-        return [line for line in self.log if any(ours in line for ours in OURS)]
 
 
 @contextmanager
