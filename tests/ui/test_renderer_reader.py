@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.ui import scenes
 from tests.ui.scenes import NOW_S, at, chart, show
@@ -17,13 +18,13 @@ def test_pointing_at_one_chart_reads_all_of_them_at_that_moment(page):
     scene = show(page, scenes.load())
     before = scene.texts(".legend .value")
     page.mouse.move(*at(chart(page, "In flight"), 0.5))
-    assert page.locator(".cross").count() == 3
+    expect(page.locator(".cross")).to_have_count(3)
     times = page.locator(".cross-time").all_text_contents()
     assert len(set(times)) == 1
     assert times[0] in {"12:00:33", "12:00:34", "12:00:35"}
     assert scene.texts(".legend .value") != before
     page.mouse.move(5, 5)
-    assert page.locator(".cross").count() == 0
+    expect(page.locator(".cross")).to_have_count(0)
     assert scene.texts(".legend .value") == before
 
 
