@@ -33,9 +33,9 @@ help:  ## list the targets
 setup: $(STAMP)  ## make .venv and install everything (once)
 
 system:  ## install chromium, for the browser tests, where that can be done
-	@if command -v chromium-headless-shell chromium >/dev/null; then true; \
+	@if command -v chromium >/dev/null; then true; \
 	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
-		apt-get update -q && apt-get install -qy --no-install-recommends chromium-headless-shell; \
+		apt-get update -q && apt-get install -qy --no-install-recommends chromium; \
 	else echo "chromium is not installed: the browser tests will be skipped" >&2; fi
 
 $(STAMP): $(LIST) pyproject.toml

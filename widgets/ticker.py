@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 QUIET_PERIODS = 10
 """After so many periods without news that itself is something to tell."""
 
-SHARE = 0.04
+SHARE = 0.045
 """Of a core that looking at a feed may take, drawing included. Where it would take more, as with
 hundreds of replicas on a slow machine, it is done less often."""
 

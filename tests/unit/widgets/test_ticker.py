@@ -220,5 +220,5 @@ def test_looking_takes_a_small_share_of_a_core(used_s):
 def test_news_are_looked_for_twice_in_a_period_unless_that_takes_too_much():
     assert rest_s(0.02, 1.0) == 0.5
     assert rest_s(0.02, 10.0) == 5.0
-    assert rest_s(0.04, 1.0) == pytest.approx(0.96)
+    assert rest_s(0.04, 1.0) == pytest.approx(0.04 / SHARE - 0.04)
     assert rest_s(9.0, 1.0) == LONGEST_REST_S
