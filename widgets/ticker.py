@@ -21,7 +21,7 @@ SHARE = 0.045
 hundreds of replicas on a slow machine, it is done less often."""
 
 LONGEST_REST_S = 2.0
-"""Even so; the first look, at all that there is, takes long."""
+"""Even so: the first look, at all that there is, takes long."""
 
 
 class Pulled(Protocol):
@@ -41,6 +41,29 @@ class Pulled(Protocol):
 
     def pull(self) -> bool:
         """Get the news, if any, and say so. May block; never raises."""
+
+
+class Budget:
+    """What may be used of a core. Pure.
+
+    Args:
+        now_s: when it begins.
+        used_s: CPU time that was used before.
+    """
+
+    def __init__(self, now_s: float, used_s: float) -> None:
+        self._now_s = now_s
+        self._used_s = used_s
+        self._left_s = 0.0
+        """CPU time; below 0 where too much was used."""
+
+    def rest_s(self, now_s: float, used_s: float) -> float:
+        """How long to rest until as much is there as was used."""
+        most_s = SHARE * LONGEST_REST_S
+        given_s = min(most_s, self._left_s + SHARE * (now_s - self._now_s))
+        self._left_s = max(-most_s, given_s - (used_s - self._used_s))
+        self._now_s, self._used_s = now_s, used_s
+        return max(0.0, -self._left_s / SHARE)
 
 
 class _Subscriber:
@@ -109,10 +132,10 @@ class Ticker:
         return unsubscribe
 
     def _run(self) -> None:
-        used_s = time.thread_time()
+        budget = Budget(self._clock(), time.thread_time())
         while self._look():
-            before_s, used_s = used_s, time.thread_time()
-            if not self._wait(rest_s(used_s - before_s, self._feed.period_s)):
+            rest_s = budget.rest_s(self._clock(), time.thread_time())
+            if not self._wait(max(rest_s, self._feed.period_s / 2)):
                 return
 
     def _wait(self, seconds: float) -> bool:
@@ -161,8 +184,3 @@ class Ticker:
             if not subscriber.has_failed:
                 log.exception("what looks at a feed failed; it is called again")
             subscriber.has_failed = True
-
-
-def rest_s(used_s: float, period_s: float) -> float:
-    """How long to wait after a round that used so much CPU time, where news come each period."""
-    return max(period_s / 2, min(used_s * (1 / SHARE - 1), LONGEST_REST_S))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.unit.widgets.feeds import WAIT_S, SteppedFeed, ended, tickers
-from widgets.ticker import LONGEST_REST_S, QUIET_PERIODS, SHARE, Ticker, rest_s
+from widgets.ticker import LONGEST_REST_S, QUIET_PERIODS, SHARE, Budget, Ticker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -212,13 +212,29 @@ def test_a_feed_that_nobody_looks_at_any_more_can_go(feed):
     assert reference() is None
 
 
-@pytest.mark.parametrize("used_s", [0.025, 0.03, 0.08])
-def test_looking_takes_a_small_share_of_a_core(used_s):
-    assert used_s / (used_s + rest_s(used_s, 0.5)) == pytest.approx(SHARE)
+# -- what it may use -------------------------------------------------------------------------
 
 
-def test_news_are_looked_for_twice_in_a_period_unless_that_takes_too_much():
-    assert rest_s(0.02, 1.0) == 0.5
-    assert rest_s(0.02, 10.0) == 5.0
-    assert rest_s(0.04, 1.0) == pytest.approx(0.04 / SHARE - 0.04)
-    assert rest_s(9.0, 1.0) == LONGEST_REST_S
+def rounds(use_s: float, every_s: float) -> tuple[float, float]:
+    """Rounds a second and the share of a core, over a minute in which each has so much to do."""
+    budget, now_s, count = Budget(0.0, 7.0), 0.0, 0
+    while now_s < 60.0:
+        count += 1
+        now_s += use_s
+        now_s += max(every_s, budget.rest_s(now_s, 7.0 + count * use_s))
+    return count / now_s, count * use_s / now_s
+
+
+def test_who_uses_little_never_rests():
+    assert rounds(0.02, 0.5)[0] == pytest.approx(1 / 0.52, rel=0.02)
+
+
+@pytest.mark.parametrize("use_s", [0.03, 0.08])
+def test_who_has_much_to_do_does_it_less_often(use_s):
+    assert rounds(use_s, 0.25)[1] == pytest.approx(SHARE, rel=0.05)
+
+
+def test_one_long_round_is_made_up_for_soon():
+    budget = Budget(0.0, 0.0)
+    assert budget.rest_s(3.0, 3.0) == LONGEST_REST_S
+    assert budget.rest_s(3.0 + LONGEST_REST_S, 3.0) == pytest.approx(0.0)
