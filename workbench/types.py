@@ -204,6 +204,10 @@ class EngineFigures(ByFields):
     ttft_counts: tuple[int, ...] = ()
     """Times to first token by bucket, see :mod:`workbench.metrics.buckets`; empty where the engine
     does not say."""
+    external: int = 0
+    """Requests in the engine that came past the balancer, over the replica's own HTTP routes."""
+    stalled_s: float = 0.0
+    """Since the engine last took a step, while it has requests that it may serve; 0 else."""
 
     @property
     def prefix_hit_rate(self) -> float | None:
@@ -363,7 +367,14 @@ class ReplicaStatus(ByFields):
     start_s: float | None = None
     """From the order to start to ready."""
     error: str = ""
+    """Why it was replaced last, or why it is not any more."""
     log_path: str = ""
+    version: int = 0
+    """The policy version of its weights."""
+    restarts: int = 0
+    """How often it was replaced since it last ran well for a while."""
+    address: str = ""
+    """Of its HTTP routes, as ``http://host:port``."""
 
 
 @dataclass(frozen=True, slots=True)
