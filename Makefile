@@ -32,11 +32,12 @@ help:  ## list the targets
 
 setup: $(STAMP)  ## make .venv and install everything (once)
 
-system:  ## install chromium, for the browser tests, where that can be done
-	@if command -v chromium >/dev/null; then true; \
+system:  ## install chromium and prometheus, for tests, where that can be done
+	@missing="$$(for p in chromium prometheus; do command -v $$p >/dev/null || echo $$p; done)"; \
+	if [ -z "$$missing" ]; then true; \
 	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
-		apt-get update -q && apt-get install -qy --no-install-recommends chromium; \
-	else echo "chromium is not installed: the browser tests will be skipped" >&2; fi
+		apt-get update -q && apt-get install -qy --no-install-recommends $$missing; \
+	else echo "not installed, so that their tests will be skipped:" $$missing >&2; fi
 
 $(STAMP): $(LIST) pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed; set PYTHON=..." >&2; exit 1; }

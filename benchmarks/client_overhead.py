@@ -20,7 +20,7 @@ from benchmarks.report import arguments, emit
 from workbench.cluster.connection import connect
 from workbench.cluster.manager import LLMServerManager
 from workbench.config import PoolConfig
-from workbench.engines import vllm as engine
+from workbench.engines import vllm_setup as engine
 from workbench.models import resolve_model
 
 if TYPE_CHECKING:

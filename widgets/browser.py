@@ -1,4 +1,7 @@
-"""The browser's side of a picture as one ES module, for notebook widgets and Panel components."""
+"""The browser's side as ES modules: what draws pictures, and what manages a pool.
+
+Both serve notebook widgets and Panel components.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ MODULES = (
 )  # fmt: skip
 """Each after those that it imports; the last one's export is the whole's."""
 
+CONTROL = ("dom", "format", "asking", "pooltools", "replicarow", "control")
+
 IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./([a-z]+)\.js";$', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:function|const) (\w+))", re.MULTILINE)
 
@@ -28,9 +33,24 @@ def esm() -> str:
     ``selected`` (the key of a row that was clicked, or the name of an action; empty for ``back``).
     It may have ``paused``: whether the reader keeps the picture still.
     """
-    style = (FOLDER / "style.css").read_text(encoding="utf-8")
-    *inner, last = ((FOLDER / f"{name}.js").read_text(encoding="utf-8") for name in MODULES)
-    wrapped = [_wrapped(name, text) for name, text in zip(MODULES, inner, strict=False)]
+    return _bundle(MODULES, "style")
+
+
+@functools.cache
+def control_esm() -> str:
+    """The module of the panel that manages a pool; what it says and hears are in
+    :mod:`widgets.control`.
+
+    ``model`` has the traits ``picture`` (JSON of a :class:`widgets.control.panel.Panel`),
+    ``asks`` (what the browser asks) and ``replies`` (what it is told).
+    """
+    return _bundle(CONTROL, "style", "control")
+
+
+def _bundle(modules: tuple[str, ...], *styles: str) -> str:
+    style = "\n".join((FOLDER / f"{name}.css").read_text(encoding="utf-8") for name in styles)
+    *inner, last = ((FOLDER / f"{name}.js").read_text(encoding="utf-8") for name in modules)
+    wrapped = [_wrapped(name, text) for name, text in zip(modules, inner, strict=False)]
     return "\n".join([f"const STYLE = {json.dumps(style)};", *wrapped, _linked(last)])
 
 

@@ -1,4 +1,4 @@
-"""What panels read, and where they find it."""
+"""What panels read, what they may do, and where they find it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 from workbench.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
 
     from workbench.metrics.feed import Feed
     from workbench.metrics.history import Block
     from workbench.metrics.samples import Sample
     from workbench.trajectory import Trajectory
+    from workbench.weights import PauseMode, WeightUpdate
 
 
 @runtime_checkable
@@ -76,3 +79,68 @@ def feed_of(source: object) -> Feed:
             allowed="a Workbench, a LocalPool, a Feed, or anything with a feed",
         )
     return cast("Feed", found)
+
+
+@runtime_checkable
+class PoolVerbs(Protocol):
+    """What can be done to a pool while it runs. All of it blocks and may raise
+    :class:`workbench.errors.WorkbenchError`.
+    """
+
+    def scale(self, replicas: int) -> list[str]:
+        """Have so many replicas."""
+
+    def add_replicas(self, n: int = 1) -> list[str]:
+        """Start ``n`` more; returns their ids."""
+
+    def remove_replicas(self, ids: Sequence[str], *, drain: bool = True) -> None:
+        """Take these away, by default once they have nothing in flight."""
+
+    def restart(self, replica_id: str, *, drain: bool = False) -> None:
+        """Replace a replica by a new one of its name."""
+
+    def drain(self, replica_id: str) -> None:
+        """Give it nothing new."""
+
+    def readmit(self, replica_id: str) -> None:
+        """Take a drained replica back."""
+
+    def pause(self, replica_id: str | None = None, *, mode: PauseMode = "keep") -> None:
+        """Stop a replica's engine, or all of them."""
+
+    def resume(self, replica_id: str | None = None) -> None:
+        """Let a paused replica, or all, go on."""
+
+    def update_weights(
+        self,
+        source: Any,
+        *,
+        version: int | None = None,
+        mode: PauseMode = "keep",
+        recompute: bool = False,
+    ) -> WeightUpdate:
+        """Put new weights into all replicas."""
+
+    def logs(self, replica_id: str, lines: int = 50) -> str:
+        """The last lines of a replica's log."""
+
+    def abort(self, session_id: str | None = None) -> int:
+        """End a session's requests, or all; returns how many."""
+
+    def clear_kv_cache(self) -> None:
+        """Forget what the prefix caches hold."""
+
+
+def verbs_of(source: object, field: str = "source") -> PoolVerbs:
+    """The verbs of something that a person has at hand.
+
+    Raises:
+        ConfigError: it has none; names ``field``.
+    """
+    if not isinstance(source, PoolVerbs):
+        raise ConfigError(
+            field,
+            f"{type(source).__name__} cannot manage a pool",
+            allowed="a Workbench, or anything with its verbs (scale, restart, pause, …)",
+        )
+    return source

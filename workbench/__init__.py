@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from workbench.config import RoutingConfig
     from workbench.errors import WorkbenchError
     from workbench.facade import Reply, Rollout, Workbench
+    from workbench.prometheus import (
+        reload_prometheus,
+        update_prometheus_config,
+        write_config_file,
+    )
     from workbench.rollout.batch import RolloutBatch
     from workbench.rollout.loop import AgentLoopBase, register
     from workbench.rollout.manager import AgentLoopManager
@@ -54,8 +59,11 @@ _HOMES = {
     "calculator": "workbench.rollout.tools",
     "reasoning_tasks": "workbench.rollout.tasks",
     "register": "workbench.rollout.loop",
+    "reload_prometheus": "workbench.prometheus",
     "tool": "workbench.rollout.tools",
+    "update_prometheus_config": "workbench.prometheus",
     "verified_answer": "workbench.rollout.rewards",
+    "write_config_file": "workbench.prometheus",
 }
 
 __all__ = [
@@ -82,8 +90,11 @@ __all__ = [
     "calculator",
     "reasoning_tasks",
     "register",
+    "reload_prometheus",
     "tool",
+    "update_prometheus_config",
     "verified_answer",
+    "write_config_file",
 ]
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())

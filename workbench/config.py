@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from workbench.errors import ConfigError
+from workbench.supervision import SupervisionConfig
 
 _NAME = re.compile(r"[\w.-]+")
 
@@ -16,9 +17,13 @@ DEFAULT_POLICY = "sticky-least-loaded"
 _KINDS: dict[str, type] = {
     **dict.fromkeys(("model", "name", "engine"), str),
     "seed": int,
-    "deterministic": bool,
+    **dict.fromkeys(("deterministic", "oversubscribe", "openai_routes"), bool),
     "engine_args": Mapping,
+    "supervision": SupervisionConfig,
 }
+
+PLACEMENTS = ("pack", "spread")
+"""Over the nodes of a cluster."""
 
 SAMPLE_S = (0.05, 30.0)
 """Between two samples: a rate needs several in a minute."""
@@ -96,8 +101,18 @@ class PoolConfig:
     deterministic: bool = False
     """The same session ids get the same replicas and sampling seeds in every process. Routing is
     ``stable-hash`` then."""
+    placement: str = "pack"
+    """``pack`` fills one node before the next, ``spread`` puts replicas on as many as there are."""
+    oversubscribe: bool = False
+    """Allow more replicas than cores, where there are no GPUs; they take turns then."""
+    openai_routes: bool = False
+    """Each replica's HTTP address has vLLM's OpenAI routes too. What comes that way has passed the
+    balancer by: it is shown, and counted by it, as ``external``."""
+    supervision: SupervisionConfig = field(default_factory=SupervisionConfig)
+    """How replicas that fail are noticed and replaced."""
     start_timeout_s: float = 600.0
-    """How long all replicas may take to start; a large model on a cold disk takes minutes."""
+    """How long a start may take, of all replicas together or of one that comes later; a large model
+    on a cold disk takes minutes."""
     sample_s: float = 1.0
     """How often the pool is looked at for its history, which keeps 3,600 samples and a day by the
     minute."""
@@ -109,8 +124,9 @@ class PoolConfig:
             if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
                 problem = f"{value!r} is a {type(value).__name__}"
                 raise ConfigError(name, problem, allowed=kind.__name__)
-        if self.engine not in ENGINES:
-            raise ConfigError("engine", f"unknown engine {self.engine!r}", allowed=ENGINES)
+        for name, known in (("engine", ENGINES), ("placement", PLACEMENTS)):
+            if getattr(self, name) not in known:
+                raise ConfigError(name, f"{getattr(self, name)!r} is unknown", allowed=known)
         _check_count(self, "replicas")
         for name in ("start_timeout_s", "sample_s"):
             _check_seconds(self, name)

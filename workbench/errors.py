@@ -4,11 +4,13 @@
     ├── FieldError                 a value was refused; names the field and what is allowed
     │   ├── ConfigError            … of a configuration, before anything was started
     │   ├── RequestError           … of a generation request, by us or by the engine; never retried
-    │   └── TaskError              … of a task handed to an agent loop
+    │   ├── TaskError              … of a task handed to an agent loop
+    │   └── CheckpointError        … of new weights, before an engine sees them
     ├── PoolError                  the pool as a whole cannot do what was asked
-    │   ├── NoRoomError            the cluster cannot hold the replicas
+    │   ├── NoRoomError            the cluster cannot hold the replicas, or a node new weights
     │   ├── ReplicaStartError      a replica did not come up; carries its last log lines
     │   ├── NoReplicaError         nothing to route to
+    │   ├── WeightsError           no replica took new weights; the pool stays on the old ones
     │   ├── BalancerLostError      the balancer cannot be reached just now; it comes back by itself
     │   └── PoolClosedError        the pool was closed
     ├── ReplicaError               one replica failed
@@ -76,12 +78,16 @@ class TaskError(FieldError):
     """A task lacks what its agent loop needs, or has it in the wrong form."""
 
 
+class CheckpointError(FieldError):
+    """New weights were refused before an engine saw them: broken, of another model, not finite."""
+
+
 class PoolError(WorkbenchError):
     """The pool as a whole cannot do what was asked."""
 
 
 class NoRoomError(PoolError):
-    """The cluster cannot hold the replicas that were asked for; says what it has."""
+    """The cluster cannot hold the replicas, or a node new weights; says what it has."""
 
 
 class ReplicaStartError(PoolError):
@@ -104,6 +110,10 @@ class NoReplicaError(PoolError):
     def __init__(self, problem: str, *, replica_id: str | None = None) -> None:
         self.replica_id = replica_id
         super().__init__(problem)
+
+
+class WeightsError(PoolError):
+    """No replica took new weights; the pool stays on those that it has."""
 
 
 class BalancerLostError(PoolError):

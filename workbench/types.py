@@ -16,10 +16,9 @@ SamplingParams = Mapping[str, Any]
 
 
 class ByFields:
-    """Is pickled as its fields in their order.
+    """Is pickled as its fields in their order, in half the time that a dataclass with slots takes.
 
-    A dataclass with slots looks up what its fields are with each pickle of each object, which takes
-    twice the time; with every sample a large pool sends a thousand objects.
+    With every sample a large pool sends a thousand objects.
     """
 
     __slots__: tuple[str, ...] = ()
@@ -124,6 +123,8 @@ class TokenDelta:
     version_spans: tuple[VersionSpan, ...] = ()
     """The engine's own spans over the attempt, on the last delta where the engine gives them."""
     error: Exception | None = None
+    interrupted: bool = False
+    """It ended with ``abort`` because weights changed, and not because anybody meant it to."""
 
     @property
     def is_last(self) -> bool:

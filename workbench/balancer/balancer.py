@@ -225,6 +225,20 @@ class GlobalRequestLoadBalancer:
         self._table.rotation.set_state(replica_id, state)
         self._changed()
 
+    def expect(self, replica_ids: Iterable[str]) -> None:
+        """Replicas that are being started: while there are some, turns wait for them."""
+        self._table.rotation.starting = frozenset(replica_ids)
+        self._changed()
+
+    def forget_caches(self, replica_ids: Iterable[str]) -> None:
+        """What these have in their KV caches is of no use any more: their weights are others."""
+        for replica_id in replica_ids:
+            self._table.rotation.forget_cache(replica_id)
+
+    def handles(self) -> dict[str, Any]:
+        """Replica id → handle."""
+        return dict(self._handles)
+
     def handle(self, replica_id: str) -> Any:
         """The handle of a replica.
 

@@ -37,18 +37,25 @@ logger = logging.getLogger(__name__)
 
 
 class BalancerHost:
-    """Runs ``balancer``; ``probe`` asks a replica's handle for its figures, or raises."""
+    """Runs ``balancer``; ``probe`` asks a replica's handle for its figures, or raises.
+
+    ``asks_engines``: for their figures, also where the policy does not need them, since requests
+    may come to them past the balancer.
+    """
 
     def __init__(
         self,
         balancer: GlobalRequestLoadBalancer,
         probe: Callable[[Any], Awaitable[EngineFigures]],
+        *,
+        asks_engines: bool = False,
     ) -> None:
         self._balancer = balancer
         self._probe = probe
         self._watching: dict[str, asyncio.Event] = {}
         self._ticker: asyncio.Task[None] | None = None
         self._probing: dict[str, asyncio.Task[None]] = {}
+        self._asks_engines = asks_engines
         self._figures_at_s = 0.0
         self._watch_s = min(WATCH_S, balancer.rules.owner_timeout_s / 4)
         balancer.on_change = self._wake
@@ -99,7 +106,8 @@ class BalancerHost:
 
     def _figures_due(self) -> list[str]:
         now_s = asyncio.get_running_loop().time()
-        if not self._balancer.needs_engine or now_s < self._figures_at_s:
+        wanted = self._asks_engines or self._balancer.needs_engine
+        if not wanted or now_s < self._figures_at_s:
             return []
         self._figures_at_s = now_s + FIGURES_S
         return self._balancer.get_all_servers()

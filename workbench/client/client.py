@@ -185,9 +185,11 @@ class LLMServerClient:
                 stalled = stalled + 1 if generation.num_tokens == before else 0
                 await self._back_off(stalled, failure)
 
-    def _goes_on(self, generation: Generation) -> bool:  # noqa: ARG002 - for subclasses
-        """Whether a generation that seems to be over is to be resumed."""
-        return False
+    def _goes_on(self, generation: Generation) -> bool:
+        """Whether a generation that seems to be over is resumed: new weights end no call."""
+        if generation.interrupted:
+            generation.resume()
+        return generation.interrupted
 
     async def _attempt(
         self, link: Link, generation: Generation

@@ -61,6 +61,8 @@ class Generation:
         self._log_probs: list[float] = []
         self._spans: list[VersionSpan] = []
         self._finish: FinishReason | None = None
+        self.interrupted = False
+        """Whether new weights stopped it, and nobody's wish."""
         self._replica_id = ""
         self._attempts = 0
         self._attempt_start = 0
@@ -141,6 +143,7 @@ class Generation:
         if delta.version_spans:
             self._take_engine_spans(delta.version_spans)
         self._finish = delta.finish_reason
+        self.interrupted = delta.interrupted
         if self._finish is None and self._used_up:
             # All that was asked for is here, should the replica die before it says so.
             self._finish = FinishReason.LENGTH

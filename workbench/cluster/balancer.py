@@ -28,10 +28,12 @@ class BalancerActor(GlobalRequestLoadBalancer):
     replicas there are; clients say what they hold when they hear of the new epoch.
     """
 
-    def __init__(self, controller: Any, rules: RoutingConfig, seed: int) -> None:
+    def __init__(
+        self, controller: Any, rules: RoutingConfig, seed: int, *, asks_engines: bool = False
+    ) -> None:
         epoch: int = ray.get(controller.begin_epoch.remote()) if controller else 1
         super().__init__(seed=seed, rules=rules, epoch=epoch, recovering=epoch > 1)
-        self._host = BalancerHost(self, _ask)
+        self._host = BalancerHost(self, _ask, asks_engines=asks_engines)
 
     async def watch(self, owner: str, cursor: int) -> Reply:
         """See :meth:`BalancerHost.watch`."""
@@ -41,9 +43,17 @@ class BalancerActor(GlobalRequestLoadBalancer):
         """Let time pass."""
         self._host.start()
 
-    async def restore(self, replicas: dict[str, Any], states: dict[str, ReplicaState]) -> None:
-        """All replicas that there are, with the states that somebody wants; lets time pass."""
-        known = self.get_all_servers()
+    async def restore(
+        self, replicas: dict[str, Any], states: dict[str, ReplicaState], starting: list[str]
+    ) -> None:
+        """All replicas that there are, the states that somebody wants, and who is about to come.
+
+        One that has another handle than before is another replica. Lets time pass.
+        """
+        known = self.handles()
+        self.remove_servers(name for name in known if known[name] != replicas.get(name))
+        known = self.handles()
+        self.expect(starting)
         self.add_servers({name: handle for name, handle in replicas.items() if name not in known})
         for replica_id, state in states.items():
             self.set_state(replica_id, state)

@@ -1,105 +1,114 @@
 """The controller: the actor that owns a pool.
 
-It starts the balancer and the replicas, so that they live and die with it, and it knows the state
-of each. It dies with the process that made it, and so does everything that it owns.
+It starts the balancer and the replicas, so that they live and die with it. What it does is divided
+over plain objects: a fleet (starting and stopping), a supervisor (replacing), a rollover (weights),
+verbs (everything that a person may tell a replica) and a watch (looking).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import os
+import secrets
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import ray
-from ray.exceptions import ActorUnavailableError, RayError
 
 from workbench.cluster.balancer import MAX_CALLS as BALANCER_CALLS
 from workbench.cluster.balancer import BalancerActor
+from workbench.cluster.exporter import Exporter
+from workbench.cluster.fleet import CLOSE_S, Fleet
 from workbench.cluster.host import ViewHosts
-from workbench.cluster.replica import ReplicaActor, ReplicaSpec
-from workbench.cluster.watch import FIGURES_S, PoolWatch
-from workbench.errors import ConfigError, PoolError, ReplicaStartError, WorkbenchError
+from workbench.cluster.introduction import Introduction
+from workbench.cluster.members import Members
+from workbench.cluster.node import Nodes
+from workbench.cluster.registry import PoolEntry
+from workbench.cluster.replica_verbs import ReplicaVerbs
+from workbench.cluster.rollover import Rollover
+from workbench.cluster.scaling import Scaling
+from workbench.cluster.supervisor import Supervisor
+from workbench.cluster.watch import PoolWatch
+from workbench.errors import PoolClosedError
 from workbench.metrics.recorder import Recorder
 from workbench.types import PoolSnapshot, ReplicaState, ReplicaStatus
 
 if TYPE_CHECKING:
     from workbench.cluster.host import HostedView
-    from workbench.cluster.placement import Placement
-    from workbench.cluster.registry import PoolEntry
     from workbench.config import PoolConfig
     from workbench.engines.base import EngineLimits
     from workbench.metrics.history import HistoryPage
     from workbench.metrics.samples import RolloutSnapshot
     from workbench.trajectory import Trajectory
-
-CLOSE_S = 15.0
-"""How long a replica may take to stop by itself before it is killed."""
-
-RESTORE_S = 0.05
-"""Pause between two attempts to reach a balancer that starts over."""
-
-LOG_LINES = 25
-"""Log lines in the error of a replica that did not start."""
-
-MAX_CALLS = 10_000
-"""Calls that a replica serves at once; one long poll per client and one call per batch."""
-
-
-@dataclass(slots=True)
-class _Replica:
-    status: ReplicaStatus
-    handle: Any = None
-    is_known: bool = False
-    """Whether the balancer has to know it."""
-    born_s: float = field(default_factory=time.monotonic)
+    from workbench.weights import PauseMode, WeightUpdate
 
 
 class PoolController:
     """Becomes a Ray actor in :mod:`workbench.cluster.manager`; all its methods are async."""
 
-    def __init__(self, config: PoolConfig, placement: Placement, entry: PoolEntry) -> None:
+    def __init__(self, config: PoolConfig, device: str, entry: PoolEntry) -> None:
         self._config = config
+        if entry.kind == "detached":  # its end is its own
+            entry = PoolEntry.of_process(entry.name, entry.model, entry.address, None, entry.kind)
         self._entry = entry
         self._limits: EngineLimits | None = None
         self._ready = asyncio.Event()
-        self._placement = placement
-        self._replicas: dict[str, _Replica] = {}
-        self._wanted: dict[str, ReplicaState] = {}
-        """What somebody wants a replica's state to be, where that is not for itself to say."""
+        self._closing = False
         self._epoch = 0
         self._restoring: asyncio.Task[None] | None = None
-        balancer: Any = ray.remote(BalancerActor)
-        myself = ray.get_runtime_context().current_actor
-        self._balancer = balancer.options(
-            num_cpus=0, max_restarts=-1, max_concurrency=BALANCER_CALLS
-        ).remote(myself, config.routing_rules, config.seed)
-        pool = PoolSnapshot(config.name, config.model, placement.device, (), None)
-        self._watch = PoolWatch(pool, self._balancer, self._replicas.values, config.sample_s)
+        self._myself = ray.get_runtime_context().current_actor
+        self._key = secrets.token_urlsafe(24)
+        self._members = Members()
+        self._balancer = self._make_balancer()
+        self._introduction = Introduction(self._balancer, self._members)
+        self._nodes = Nodes(config.name, config.model)
+        self._rollover = Rollover(
+            self._members,
+            self._nodes,
+            self._balancer,
+            config.start_timeout_s,
+            checks=config.engine != "simulated",
+        )
+        self._fleet = Fleet(
+            config, self._members, self._nodes, self._introduction, self._rollover, self._key
+        )
+        self._supervisor = Supervisor(config.supervision, self._members, self._fleet)
+        self._rollover.on_failure = self._supervisor.mend
+        self._scaling = Scaling(config, self._members, self._fleet, self._balancer)
+        self._verbs = ReplicaVerbs(self._members, self._balancer)
+        pool = PoolSnapshot(config.name, config.model, device, (), None)
+        self._watch = PoolWatch(pool, self._balancer, lambda: self._members, config.sample_s)
         self._recorder = Recorder(self._watch.take, time.monotonic, config.sample_s)
-        self._views = ViewHosts(entry, myself)
+        self._exporter = Exporter(self._recorder, lambda: self._members, config.name, self._key)
+        self._views = ViewHosts(entry, self._myself)
+
+    def _make_balancer(self) -> Any:
+        actor: Any = ray.remote(BalancerActor)
+        options = actor.options(num_cpus=0, max_restarts=-1, max_concurrency=BALANCER_CALLS)
+        config = self._config
+        return options.remote(
+            self._myself, config.routing_rules, config.seed, asks_engines=config.openai_routes
+        )
+
+    # -- its own life -----------------------------------------------------------------------
 
     async def start(self) -> EngineLimits:
         """Start all replicas side by side.
 
         Raises:
+            NoRoomError: the cluster cannot hold them.
             ReplicaStartError: one did not come up; those that did are stopped again.
         """
-        for index in range(self._config.replicas):
-            replica_id = f"replica-{index}"
-            status = ReplicaStatus(replica_id, ReplicaState.STARTING, "waiting for its place")
-            self._replicas[replica_id] = _Replica(status)
         try:
-            async with asyncio.timeout(self._config.start_timeout_s):
-                await self._introduce()
-                self._recorder.start()
-                limits = await asyncio.gather(*(self._start(r) for r in self._replicas.values()))
-        except BaseException as error:  # noqa: BLE001 - raised again once all is stopped
-            failure = await self._start_failure(error)
+            await self._introduction.tell()
+            self._recorder.start()
+            await self._exporter.start()
+            self._limits = await self._scaling.first()
+        except BaseException:
             await self.close()
-            raise failure from None
-        self._limits = limits[0]
+            raise
+        self._supervisor.start()
         self._ready.set()
         return self._limits
 
@@ -107,92 +116,27 @@ class PoolController:
         """The pool's name and the process that it ends with; known from the first moment."""
         return self._entry
 
+    async def pid(self) -> int:
+        """Of its process."""
+        return os.getpid()
+
     async def describe(self) -> tuple[PoolConfig, EngineLimits]:
         """What it was made from, and what its engines can take; waits while it starts."""
         await self._ready.wait()
         assert self._limits is not None
         return self._config, self._limits
 
-    async def _start(self, replica: _Replica) -> EngineLimits:
-        replica_id = replica.status.replica_id
-        actor: Any = ray.remote(ReplicaActor)
-        replica.handle = actor.options(max_concurrency=MAX_CALLS, **self._resources()).remote(
-            self._spec(replica_id)
-        )
-        try:
-            pid, node, log_path = await replica.handle.where.remote()
-            replica.status = replace(replica.status, pid=pid, node=node, log_path=log_path)
-            limits: EngineLimits = await replica.handle.start.remote()
-        except RayError as error:
-            cause = getattr(error, "cause", None)
-            if isinstance(cause, WorkbenchError):
-                raise cause from None
-            told = cause or error
-            raise await self._with_log(replica, _in_short(told)) from None
-        replica.is_known = True
-        await self._introduce()
-        replica.status = replace(
-            replica.status,
-            state=ReplicaState.READY,
-            stage="",
-            start_s=time.monotonic() - replica.born_s,
-        )
-        return limits
+    async def close(self) -> None:
+        """Stop the replicas and give their places back. Idempotent, and it takes bounded time."""
+        self._closing = True
+        await self._supervisor.close()
+        await self._recorder.close()
+        await self._exporter.close()
+        stopping = (self._fleet.take_down(member, ReplicaState.STOPPED) for member in self._members)
+        await asyncio.gather(*stopping)
+        await self._nodes.close(CLOSE_S)
 
-    def _resources(self) -> dict[str, Any]:
-        """What the replica's actor asks Ray for."""
-        if self._config.engine == "simulated":
-            return {"num_cpus": 0}
-        bundle = self._placement.bundle
-        return {
-            "num_cpus": bundle["CPU"],
-            "num_gpus": bundle.get("GPU", 0),
-            "memory": bundle.get("memory"),
-        }
-
-    def _spec(self, replica_id: str) -> ReplicaSpec:
-        config = self._config
-        return ReplicaSpec(
-            replica_id,
-            config.name,
-            config.model,
-            config.engine,
-            config.engine_args,
-            self._placement.device,
-            self._placement.threads,
-            config.seed + int(replica_id.rpartition("-")[2]),
-        )
-
-    async def _start_failure(self, error: BaseException) -> BaseException:
-        if not isinstance(error, TimeoutError):
-            return error
-        late = [r for r in self._replicas.values() if r.status.state is ReplicaState.STARTING]
-        stage = await self._stage(late[0])
-        limit = self._config.start_timeout_s
-        return await self._with_log(late[0], f"still {stage!r} after {limit:g} s")
-
-    async def _with_log(self, replica: _Replica, problem: str) -> ReplicaStartError:
-        try:
-            log = await self._log_tail(replica, LOG_LINES) if replica.handle else ""
-        except PoolError as error:
-            log = f"({error})"
-        return ReplicaStartError(replica.status.replica_id, problem, log_tail=log)
-
-    async def _log_tail(self, replica: _Replica, lines: int) -> str:
-        if replica.handle is not None:
-            with contextlib.suppress(RayError, TimeoutError):
-                async with asyncio.timeout(FIGURES_S):
-                    return str(await replica.handle.log_tail.remote(lines))
-        raise PoolError(f"its process does not answer; see {replica.status.log_path}")
-
-    async def _stage(self, replica: _Replica) -> str:
-        if replica.status.pid is None or replica.status.state is not ReplicaState.STARTING:
-            return replica.status.stage
-        try:
-            async with asyncio.timeout(FIGURES_S):
-                return str(await replica.handle.stage.remote())
-        except (RayError, TimeoutError):
-            return replica.status.stage
+    # -- the balancer -----------------------------------------------------------------------
 
     async def balancer(self) -> Any:
         """The balancer actor."""
@@ -202,45 +146,96 @@ class PoolController:
         """The balancer begins another life; after the first, it has to be told of the replicas."""
         self._epoch += 1
         if self._epoch > 1:
-            self._restoring = asyncio.create_task(self._introduce())
+            self._restoring = asyncio.create_task(self._introduction.tell())
         return self._epoch
 
-    async def _introduce(self) -> None:
-        """Tell the balancer of the replicas that it has to know, also while it starts over."""
-        while True:
-            known = {name: r.handle for name, r in self._replicas.items() if r.is_known}
-            try:
-                await self._balancer.restore.remote(known, self._wanted)
-            except ActorUnavailableError:
-                await asyncio.sleep(RESTORE_S)
-            else:
-                return
-
     async def set_state(self, replica_id: str, state: ReplicaState) -> None:
-        """Drain a replica, pause it, or take it back; the balancer keeps to it after a restart.
+        """See :meth:`ReplicaVerbs.set_state`."""
+        await self._verbs.set_state(replica_id, state)
+
+    # -- replicas that come and go ----------------------------------------------------------
+
+    async def add_replicas(self, count: int) -> list[str]:
+        """See :meth:`Scaling.add`."""
+        self._check_open()
+        return await self._scaling.add(count)
+
+    async def remove_replicas(self, replica_ids: list[str], *, drain_s: float) -> None:
+        """See :meth:`Scaling.remove`."""
+        self._check_open()
+        await self._scaling.remove(replica_ids, drain_s=drain_s)
+
+    async def scale(self, replicas: int, *, drain_s: float) -> list[str]:
+        """See :meth:`Scaling.scale`."""
+        self._check_open()
+        return await self._scaling.scale(replicas, drain_s=drain_s)
+
+    async def restart(self, replica_id: str, *, drain_s: float) -> None:
+        """See :meth:`Scaling.restart`."""
+        self._check_open()
+        await self._scaling.restart(replica_id, drain_s=drain_s)
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise PoolClosedError(f"the pool {self._config.name!r} was closed")
+
+    # -- weights ----------------------------------------------------------------------------
+
+    async def next_version(self, version: int | None) -> int:
+        """See :meth:`Rollover.check_version`."""
+        return self._rollover.check_version(version)
+
+    async def receive_weights(self, version: int, stored: list[Any]) -> None:
+        """See :meth:`Rollover.receive`."""
+        await self._rollover.receive(version, stored)
+
+    async def update_weights(
+        self,
+        source: str | None,
+        version: int,
+        mode: PauseMode,
+        *,
+        recompute: bool,
+        transfer_s: float,
+    ) -> WeightUpdate:
+        """See :meth:`Rollover.update`."""
+        return await self._rollover.update(
+            source, version, mode, recompute=recompute, transfer_s=transfer_s
+        )
+
+    # -- verbs ------------------------------------------------------------------------------
+
+    async def tell(self, verb: str, *args: Any) -> Any:
+        """One of the :class:`ReplicaVerbs`."""
+        return await getattr(self._verbs, verb)(*args)
+
+    async def log_tail(self, replica_id: str, lines: int) -> str:
+        """The last lines of a replica's log.
 
         Raises:
             ConfigError: unknown replica.
+            PoolError: neither it nor its node answers.
         """
-        await self._balancer.set_state.remote(replica_id, state)
-        self._wanted[replica_id] = state
+        return await self._fleet.log_tail(self._members.get(replica_id), lines)
+
+    # -- looking ----------------------------------------------------------------------------
 
     async def statuses(self) -> list[ReplicaStatus]:
         """Each replica with its stage, while the pool starts and later."""
-        replicas = list(self._replicas.values())
-        stages = await asyncio.gather(*(self._stage(replica) for replica in replicas))
+        members = list(self._members)
+        stages = await asyncio.gather(*(self._fleet.stage(member) for member in members))
         return [
-            replace(replica.status, stage=stage)
-            for replica, stage in zip(replicas, stages, strict=True)
+            replace(member.status, stage=stage)
+            for member, stage in zip(members, stages, strict=True)
         ]
 
     async def handles(self) -> dict[str, Any]:
-        """Replica id → actor, of those that are ready."""
-        return {
-            replica_id: replica.handle
-            for replica_id, replica in self._replicas.items()
-            if replica.status.state is ReplicaState.READY
-        }
+        """Replica id → actor, of those that serve."""
+        return {member.replica_id: member.handle for member in self._members.ready()}
+
+    async def scraped(self) -> tuple[str, str]:
+        """Where the pool's own figures are served, and the key for them and the replicas'."""
+        return self._exporter.address, self._key
 
     async def snapshot(self) -> PoolSnapshot:
         """The pool at this moment."""
@@ -260,18 +255,6 @@ class PoolController:
         """Of one batch, as far as they are kept."""
         return self._recorder.runs.trajectories(name)
 
-    async def log_tail(self, replica_id: str, lines: int) -> str:
-        """The last lines of a replica's log.
-
-        Raises:
-            ConfigError: unknown replica.
-            PoolError: it does not answer.
-        """
-        replica = self._replicas.get(replica_id)
-        if replica is None:
-            raise ConfigError("replica_id", f"{replica_id!r}", allowed=sorted(self._replicas))
-        return await self._log_tail(replica, lines)
-
     async def host(self, name: str, options: dict[str, Any]) -> HostedView:
         """Serve a view; see :class:`ViewHosts`."""
         return await self._views.host(name, options)
@@ -279,26 +262,3 @@ class PoolController:
     async def stop_host(self, name: str) -> bool:
         """Take a view down."""
         return await self._views.stop(name)
-
-    async def close(self) -> None:
-        """Stop the replicas and give their places back. Idempotent, and it takes bounded time."""
-        await self._recorder.close()
-        await asyncio.gather(*(self._stop(replica) for replica in self._replicas.values()))
-
-    async def _stop(self, replica: _Replica) -> None:
-        handle, replica.handle, replica.is_known = replica.handle, None, False
-        if handle is not None:
-            try:
-                async with asyncio.timeout(CLOSE_S):
-                    await handle.close.remote()
-            except (RayError, TimeoutError):
-                pass  # it is killed next, and its guard sees to its children
-            ray.kill(handle)
-        replica.status = replace(replica.status, state=ReplicaState.STOPPED, stage="")
-
-
-def _in_short(error: BaseException) -> str:
-    """Type and last lines of a message that may be pages long."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith("For further information")]
-    return f"{type(error).__name__}: " + " ".join(told[-3:])

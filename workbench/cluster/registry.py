@@ -16,7 +16,7 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from workbench.engines.guard import start_time
 from workbench.errors import ConfigError
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 logger = logging.getLogger(__name__)
+
+Kind = Literal["owned", "head", "detached"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,25 @@ class PoolEntry:
     host: str
     created_s: float
     """Seconds since 1970."""
+    kind: Kind = "owned"
+    """Whose end is the pool's: ``owned``, of the process that made it; ``head``, of a Ray head that
+    was started for it alone; ``detached``, of its controller."""
 
     @classmethod
-    def of_this_process(cls, name: str, model: str, address: str) -> PoolEntry:
-        """A pool that this process is about to start."""
-        pid = os.getpid()
-        return cls(name, model, address, pid, start_time(pid), os.uname().nodename, time.time())
+    def of_process(
+        cls, name: str, model: str, address: str, pid: int | None = None, kind: Kind = "owned"
+    ) -> PoolEntry:
+        """A pool that ends with a process on this machine; this one by default."""
+        pid = pid or os.getpid()
+        start, host = start_time(pid), os.uname().nodename
+        return cls(name, model, address, pid, start, host, time.time(), kind)
+
+    @property
+    def phrase(self) -> str:
+        """Whose it is, in words."""
+        if self.kind == "owned":
+            return f"owned by process {self.pid} on {self.host}"
+        return f"detached, on {self.host}"
 
     @property
     def lives(self) -> bool:
@@ -58,10 +73,10 @@ class PoolEntry:
         """What who asks for the same name is told."""
         here = self.pid == os.getpid() and self.host == os.uname().nodename
         since = time.strftime("%H:%M:%S", time.localtime(self.created_s))
-        owner = "this process" if here else f"process {self.pid} on {self.host}"
+        whose = "owned by this process" if here and self.kind == "owned" else self.phrase
         return ConfigError(
             "name",
-            f"{self.name!r} is a pool of {self.model!r} that {owner} owns since {since}",
+            f"{self.name!r} is a pool of {self.model!r} already, {whose}, since {since}",
             allowed=f"a name that is free; Workbench(name={self.name!r}) attaches to that pool, "
             f"from elsewhere with address={self.address!r}",
         )

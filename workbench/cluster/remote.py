@@ -38,7 +38,7 @@ class Remote:
         """Whether its cluster is; what an actor is told then would reach nobody, or another one."""
         return self._vigil is not None and self._vigil.gone
 
-    async def ask(self, method: str, *args: Any) -> Any:
+    async def ask(self, method: str, *args: Any, **options: Any) -> Any:
         """Call a method and wait for what it returns.
 
         Raises:
@@ -47,7 +47,7 @@ class Remote:
         """
         if self.gone:
             raise ClusterGoneError
-        reply = getattr(self.handle, method).remote(*args)
+        reply = getattr(self.handle, method).remote(*args, **options)
         return await (self._vigil.answer(reply) if self._vigil else reply)
 
     def tell(self, method: str, *args: Any) -> None:

@@ -9,22 +9,25 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
 
+from workbench.cluster import seats
+from workbench.cluster.engine import make_app, make_engine
+from workbench.cluster.node import tail
 from workbench.engines.guard import guard_children
 from workbench.engines.host import EngineHost
-from workbench.models import resolve_model
+from workbench.engines.http import HttpServer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from workbench.engines.base import Engine, EngineLimits
     from workbench.types import EngineFigures, GenerateRequest, TokenDelta
+    from workbench.weights import PauseMode, ReplicaUpdate
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,56 +42,66 @@ class ReplicaSpec:
     device: str
     threads: int
     seed: int
+    is_open: bool = False
+    """Whether other machines may reach its HTTP routes."""
+    key: str | None = None
+    """What they have to show then."""
+    openai_routes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where a replica's process is."""
+
+    pid: int
+    node: str
+    node_id: str
+    log_path: str
 
 
 class ReplicaActor:
-    """Becomes a Ray actor in :mod:`workbench.cluster.controller`."""
+    """Becomes a Ray actor in :mod:`workbench.cluster.fleet`."""
 
     def __init__(self, spec: ReplicaSpec) -> None:
         self._spec = spec
         self._log = _own_log(spec)
+        self._profiles = self._log.with_suffix(".profile")
         self._stage = "placed"
+        self._engine: Engine | None = None
         self._host: EngineHost | None = None
+        self._http: HttpServer | None = None
         guard_children()
 
-    async def start(self) -> EngineLimits:
-        """Load the model.
+    async def start(self) -> tuple[EngineLimits, str]:
+        """Load the model; what the engine can take, and the address of the HTTP routes.
 
         Raises:
             ConfigError: the model cannot be had on this node.
         """
         spec = self._spec
-        engine: Engine
-        if spec.engine == "simulated":
-            from workbench.engines.simulated import SimulatedArgs, SimulatedEngine
-
-            engine = SimulatedEngine(spec.replica_id, SimulatedArgs(**spec.engine_args))
-        else:
-            from workbench.engines.vllm import VLLMEngine, prepare_environment
-
-            self._stage = "preparing the model"
-            model_dir = await asyncio.to_thread(resolve_model, spec.model)
-            prepare_environment(spec.device, spec.threads)
-            engine = VLLMEngine(
-                spec.replica_id,
-                str(model_dir),
-                spec.engine_args,
-                device=spec.device,
-                seed=spec.seed,
-            )
+        self._stage = "preparing the model"
+        self._engine = engine = await make_engine(spec, str(self._profiles))
         self._stage = "starting the engine"
         self._host = EngineHost(spec.replica_id, engine)
         limits = await self._host.start()
+        self._stage = "opening its HTTP routes"
+        at = seats.own_address() if spec.is_open else "127.0.0.1"
+        app = await make_app(spec, engine, self._host)
+        self._http = HttpServer(app, at, spec.key if spec.is_open else None)
+        await self._http.start()
         self._stage = ""
-        return limits
+        return limits, self._http.address
 
-    def where(self) -> tuple[int, str, str]:
-        """Process id, node name and log path."""
-        return os.getpid(), os.uname().nodename, str(self._log)
+    def where(self) -> Whereabouts:
+        """Known from the first moment."""
+        node_id = ray.get_runtime_context().get_node_id()
+        return Whereabouts(os.getpid(), os.uname().nodename, node_id, str(self._log))
 
     async def stage(self) -> str:
         """What it is doing while it starts; empty once it is ready."""
         return self._stage
+
+    # -- serving ----------------------------------------------------------------------------
 
     async def submit(
         self, channel_id: str, requests: Sequence[GenerateRequest]
@@ -104,17 +117,68 @@ class ReplicaActor:
         """See :meth:`EngineHost.abort`."""
         await self._serving().abort(request_ids)
 
+    async def abort_all(self, session_id: str | None) -> int:
+        """See :meth:`EngineHost.abort_all`."""
+        return await self._serving().abort_all(session_id)
+
     async def close_channel(self, channel_id: str) -> None:
         """See :meth:`EngineHost.close_channel`."""
         await self._serving().close_channel(channel_id)
 
     async def figures(self) -> EngineFigures:
         """What the engine reports of itself."""
-        return self._serving().figures()
+        return self._with_external(self._serving().figures())
 
     async def probe(self) -> EngineFigures:
         """See :meth:`EngineHost.probe`."""
-        return self._serving().probe()
+        return self._with_external(self._serving().probe())
+
+    def _with_external(self, figures: EngineFigures) -> EngineFigures:
+        external = self._http.in_flight if self._http else 0
+        return replace(figures, external=external) if external else figures
+
+    # -- control ----------------------------------------------------------------------------
+
+    async def pause(self, mode: PauseMode) -> None:
+        """See :meth:`EngineControl.pause`."""
+        await self._serving().control.pause(mode)
+
+    async def resume(self) -> None:
+        """See :meth:`EngineControl.resume`."""
+        await self._serving().control.resume()
+
+    async def update(
+        self, directory: str, version: int, mode: PauseMode, *, recompute: bool
+    ) -> ReplicaUpdate:
+        """See :meth:`EngineControl.update`."""
+        control = self._serving().control
+        return await control.update(directory, version, mode, recompute=recompute)
+
+    async def clear_cache(self) -> None:
+        """See :meth:`EngineControl.clear_cache`."""
+        await self._serving().control.clear_cache()
+
+    async def sleep(self, level: int) -> bool:
+        """See :meth:`EngineControl.sleep`."""
+        return await self._serving().control.sleep(level)
+
+    async def wake(self) -> bool:
+        """See :meth:`EngineControl.wake`."""
+        return await self._serving().control.wake()
+
+    async def start_profile(self) -> None:
+        """See :meth:`Engine.start_profile`."""
+        self._serving()
+        assert self._engine is not None
+        self._profiles.mkdir(exist_ok=True)
+        await self._engine.start_profile()
+
+    async def stop_profile(self) -> dict[str, bytes]:
+        """The traces that were recorded: file name → content."""
+        self._serving()
+        assert self._engine is not None
+        await self._engine.stop_profile()
+        return await asyncio.to_thread(_take_files, self._profiles)
 
     async def log_tail(self, lines: int) -> str:
         """The last lines of its log."""
@@ -122,6 +186,8 @@ class ReplicaActor:
 
     async def close(self) -> None:
         """Stop the engine and its processes."""
+        if self._http:
+            await self._http.close()
         if self._host:
             await self._host.close()
 
@@ -131,13 +197,14 @@ class ReplicaActor:
         return self._host
 
 
-def tail(path: Path, lines: int) -> str:
-    """The last ``lines`` lines of a text file; empty where there is none."""
-    try:
-        with path.open(encoding="utf-8", errors="replace") as log:
-            return "".join(deque(log, maxlen=lines)).rstrip()
-    except OSError:
-        return ""
+def _take_files(folder: Path) -> dict[str, bytes]:
+    """What is in a folder, which is empty afterwards."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            found[path.name] = path.read_bytes()
+            path.unlink()
+    return found
 
 
 def _own_log(spec: ReplicaSpec) -> Path:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from workbench.types import EngineFigures, GenerateRequest, TokenDelta
+    from workbench.weights import PauseMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,61 @@ class Engine(Protocol):
 
     def figures(self) -> EngineFigures:
         """What the engine reports of itself."""
+        ...
+
+    def check(self) -> None:
+        """Whether it lives, also while nobody asks it for anything.
+
+        Raises:
+            ReplicaDiedError: it is gone.
+        """
+        ...
+
+    async def pause(self, mode: PauseMode = "keep", *, clear_cache: bool = False) -> None:
+        """Stop scheduling; returns once no step is under way. Requests are still taken, and wait.
+
+        Args:
+            mode: what becomes of the requests that are here.
+            clear_cache: drop all KV blocks; kept requests compute theirs again.
+        """
+        ...
+
+    async def resume(self) -> None:
+        """Go on scheduling. Idempotent."""
+        ...
+
+    async def load_weights(self, directory: str, version: int) -> None:
+        """Take the weights in ``directory`` over; later tokens are of policy version ``version``.
+
+        To be called while paused. Requests that were taken before go on over the KV blocks that
+        they have; those taken later reuse none of another version.
+
+        Raises:
+            Exception: the engine has no usable weights any more.
+        """
+        ...
+
+    async def clear_cache(self) -> None:
+        """Drop all KV blocks; requests that run compute theirs again."""
+        ...
+
+    async def sleep(self, level: int = 1) -> bool:
+        """Give the device's memory back (1: weights go to the host, 2: they are dropped).
+
+        Whether there was something to give back.
+        """
+        ...
+
+    async def wake(self) -> bool:
+        """The opposite of :meth:`sleep`."""
+        ...
+
+    async def start_profile(self) -> None:
+        """Record what the engine does, until :meth:`stop_profile`."""
+        ...
+
+    async def stop_profile(self) -> None:
+        """Write what was recorded to the folder that the engine was made with."""
         ...
 
     async def close(self) -> None:

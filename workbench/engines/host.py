@@ -12,15 +12,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from workbench.aio import end_task
+from workbench.engines.control import EngineControl
 from workbench.errors import ReplicaDiedError
-from workbench.types import EngineFigures, GenerateRequest, TokenDelta
+from workbench.types import EngineFigures, FinishReason, GenerateRequest, TokenDelta
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from workbench.engines.base import Engine, EngineLimits
 
@@ -51,10 +52,15 @@ class EngineHost:
         self._flush_s = flush_s
         self._channels: dict[str, _Channel] = {}
         self._owner: dict[str, _Channel] = {}
+        self._session: dict[str, str] = {}
         self._adding: set[str] = set()
         self._doomed: set[str] = set()
         self._pump_task: asyncio.Task[None] | None = None
         self._death: ReplicaDiedError | None = None
+        self._door = asyncio.Event()
+        """Open, but while weights change."""
+        self._door.set()
+        self.control = EngineControl(self, engine)
 
     async def start(self) -> EngineLimits:
         """Load the engine's model."""
@@ -73,6 +79,7 @@ class EngineHost:
         # Registered before the engine knows them: a first delta may come before add() returns,
         # and an abort while a request still waits behind others of its batch.
         self._owner |= dict.fromkeys(batch, channel)
+        self._session |= {request.request_id: request.session_id for request in batch.values()}
         channel.open |= batch.keys()
         self._adding |= batch.keys()
         try:
@@ -85,12 +92,13 @@ class EngineHost:
 
     async def _add(self, request: GenerateRequest) -> Exception | None:
         """Hand a request to the engine; one that stays in ``_adding`` was not taken."""
+        await self._door.wait()
         if self._death:
             raise self._death
         try:
             await self._engine.add(request)
         except ReplicaDiedError as death:
-            self._fail_all(death)
+            self.give_up(death)
             raise
         except Exception as refusal:  # noqa: BLE001 - this request's, and no other's
             return refusal
@@ -126,6 +134,26 @@ class EngineHost:
         if in_engine := known - self._adding:
             await self._engine.abort(in_engine)
 
+    async def abort_all(self, session_id: str | None = None) -> int:
+        """Stop the requests of one session, or of all; how many that were."""
+        doomed = [
+            request_id
+            for request_id, session in self._session.items()
+            if session_id is None or session == session_id
+        ]
+        await self.abort(doomed)
+        return len(doomed)
+
+    @contextlib.contextmanager
+    def interruption(self) -> Iterator[None]:
+        """Requests wait at the door meanwhile; those that are aborted were not meant to end."""
+        self._door.clear()
+        try:
+            yield
+            self._post_all()
+        finally:
+            self._door.set()
+
     async def close_channel(self, channel_id: str) -> None:
         """Forget a client and stop what it still has running."""
         channel = self._channels.pop(channel_id, None)
@@ -145,11 +173,12 @@ class EngineHost:
         """
         if self._death:  # a copy: each time one is raised its traceback grows
             raise ReplicaDiedError(self._death.replica_id, self._death.cause)
+        self._engine.check()
         return self.figures()
 
     async def close(self) -> None:
         """Stop the engine; requests in flight end with :class:`ReplicaDiedError`."""
-        self._fail_all(ReplicaDiedError(self.replica_id, "it was closed"))
+        self.give_up(ReplicaDiedError(self.replica_id, "it was closed"))
         await end_task(self._pump_task)
         await self._engine.close()
 
@@ -157,13 +186,19 @@ class EngineHost:
         try:
             while self._owner:
                 await self._engine.wait(self._flush_s)
-                for delta in self._engine.drain():
-                    self._post(delta)
+                self._post_all()
         except ReplicaDiedError as death:
-            self._fail_all(death)
+            self.give_up(death)
         except Exception as error:  # a silent end would leave every caller waiting
             logger.exception("the engine of %s broke", self.replica_id)
-            self._fail_all(ReplicaDiedError(self.replica_id, f"{type(error).__name__}: {error}"))
+            self.give_up(ReplicaDiedError(self.replica_id, f"{type(error).__name__}: {error}"))
+
+    def _post_all(self) -> None:
+        interrupted = not self._door.is_set()
+        for delta in self._engine.drain():
+            if interrupted and delta.finish_reason is FinishReason.ABORT:
+                delta = replace(delta, interrupted=True)  # noqa: PLW2901 - the same one, marked
+            self._post(delta)
 
     def _post(self, delta: TokenDelta) -> None:
         channel = self._owner.get(delta.request_id)
@@ -175,11 +210,13 @@ class EngineHost:
             self._forget(delta.request_id)
 
     def _forget(self, request_id: str) -> None:
+        self._session.pop(request_id, None)
         channel = self._owner.pop(request_id, None)
         if channel:
             channel.open.discard(request_id)
 
-    def _fail_all(self, death: ReplicaDiedError) -> None:
+    def give_up(self, death: ReplicaDiedError) -> None:
+        """The engine is gone, or as good as: all requests in it end with ``death``."""
         self._death = self._death or death
         for request_id in list(self._owner):
             self._post(TokenDelta(request_id, [], [], version=0, error=death))

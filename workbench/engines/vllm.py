@@ -1,4 +1,4 @@
-"""vLLM as an engine: the one module that imports it.
+"""vLLM as an engine; beside ``vllm_requests`` and ``vllm_http`` nothing imports it.
 
 Works with the CUDA build and with the CPU build of the same minor version. Requests go through
 ``AsyncLLM.add_request``, whose per-request collectors merge deltas until we drain them; vLLM's stat
@@ -8,64 +8,31 @@ logger tells when a request begins or ends, and carries the engine's figures.
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.engines.base import EngineLimits
+from workbench.engines.vllm_requests import (
+    check_ids,
+    finish_reason,
+    refusal,
+    sampled_log_probs,
+    sampling_params,
+)
+from workbench.engines.vllm_setup import make_args
 from workbench.engines.vllm_stats import EngineStats
-from workbench.errors import ReplicaDiedError, RequestError
-from workbench.types import EngineFigures, FinishReason, GenerateRequest, TokenDelta, VersionSpan
+from workbench.errors import ReplicaDiedError
+from workbench.types import EngineFigures, GenerateRequest, TokenDelta, VersionSpan
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from starlette.types import ASGIApp
     from vllm.outputs import RequestOutput
     from vllm.v1.engine.async_llm import AsyncLLM
     from vllm.v1.engine.output_processor import RequestOutputCollector
 
-COMMON_ARGS: dict[str, Any] = {
-    "logprobs_mode": "processed_logprobs",  # what was sampled from, temperature included
-    "enable_prefix_caching": True,
-    "kv_cache_metrics": True,  # with all blocks, or evictions cannot be counted
-    "kv_cache_metrics_sample": 1.0,
-}
-
-CPU_ARGS: dict[str, Any] = {
-    "dtype": "bfloat16",
-    "enforce_eager": True,
-    "block_size": 32,  # 13 % more tokens/s than 128, and a prefix cache that is finer
-    "max_num_seqs": 64,
-    "distributed_executor_backend": "uni",  # worker and engine core in one process
-}
-"""Measured on two cores with a 135M model; any of them yields to ``engine_args``."""
-
-CPU_ENV = {
-    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # without it "uni" is silently turned into "mp"
-}
-
-
-def make_args(
-    model_dir: str, given: Mapping[str, Any], *, device: str, seed: int = 0
-) -> dict[str, Any]:
-    """The arguments of a replica's engine: ours, then the caller's over them.
-
-    Replicas with one seed would sample alike, and the rollouts of a group could be the same ones.
-    """
-    ours = COMMON_ARGS | (CPU_ARGS if device == "cpu" else {})
-    if given.get("tensor_parallel_size", 1) * given.get("pipeline_parallel_size", 1) > 1:
-        ours = ours | {"distributed_executor_backend": "mp"}
-    return {"model": model_dir, "seed": seed} | ours | dict(given)
-
-
-def prepare_environment(device: str, threads: int, log_level: str = "INFO") -> None:
-    """Set what vLLM reads from the environment; before it is first imported."""
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", log_level)
-    os.environ.setdefault("VLLM_LOGGING_COLOR", "0")
-    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-    if device == "cpu":
-        for name, value in CPU_ENV.items():
-            os.environ.setdefault(name, value)
-        os.environ["OMP_NUM_THREADS"] = str(threads)
+    from workbench.weights import PauseMode
 
 
 class VLLMEngine:
@@ -79,12 +46,19 @@ class VLLMEngine:
         *,
         device: str,
         seed: int = 0,
+        profile_dir: str = "",
     ) -> None:
         self._replica_id = replica_id
         self._args = make_args(model_dir, given, device=device, seed=seed)
+        self._device = device
+        self._profile_dir = profile_dir
+        """Where traces go; empty where none can be taken."""
         self._llm: AsyncLLM | None = None
+        self._early: list[TokenDelta] = []
+        """What was sampled before new weights came and is not handed over yet."""
         self._collectors: dict[str, RequestOutputCollector] = {}
         self._version = 0
+        self._paused = False
         self._stats = EngineStats(tells_evictions=_tells_evictions(self._args))
 
     async def start(self) -> EngineLimits:
@@ -101,11 +75,17 @@ class VLLMEngine:
         )
 
     def _load(self) -> AsyncLLM:
+        from vllm.config import ProfilerConfig
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
+        args = dict(self._args)
+        if self._profile_dir and "profiler_config" not in args:
+            args["profiler_config"] = ProfilerConfig(
+                profiler="torch", torch_profiler_dir=self._profile_dir
+            )
         return AsyncLLM.from_engine_args(
-            AsyncEngineArgs(**self._args), stat_loggers=[self._make_stat_logger]
+            AsyncEngineArgs(**args), stat_loggers=[self._make_stat_logger]
         )
 
     def _make_stat_logger(self, *config: Any) -> Any:  # noqa: ARG002 - ours needs none
@@ -117,19 +97,21 @@ class VLLMEngine:
         from vllm.v1.engine.exceptions import EngineDeadError
 
         llm = self._running()
-        _check_ids(request)
-        params = _sampling_params(request.sampling)
+        check_ids(request)
+        params = sampling_params(request.sampling)
+        prompt: Any = {"prompt_token_ids": request.prompt_ids}
+        if self._version:  # blocks of other weights are other blocks
+            prompt["cache_salt"] = f"version {self._version}"
+        if not self._collectors:
+            self._stats.begins()
         try:
             self._collectors[request.request_id] = await llm.add_request(
-                request.request_id,
-                {"prompt_token_ids": request.prompt_ids},
-                params,
-                priority=request.priority,
+                request.request_id, prompt, params, priority=request.priority
             )
         except EngineDeadError as error:
             raise self._death(error) from error
         except (VLLMClientError, ValueError, TypeError) as error:
-            raise _refusal(error, request.sampling, "prompt_ids") from error
+            raise refusal(error, request.sampling, "prompt_ids") from error
 
     async def wait(self, timeout_s: float) -> None:
         """Return at the next first token or end, or after ``timeout_s``."""
@@ -143,6 +125,10 @@ class VLLMEngine:
 
     def drain(self) -> list[TokenDelta]:
         """Empty vLLM's collectors."""
+        deltas, self._early = self._early, []
+        return deltas + self._take()
+
+    def _take(self) -> list[TokenDelta]:
         from vllm.v1.engine.exceptions import EngineDeadError
 
         deltas = []
@@ -167,9 +153,9 @@ class VLLMEngine:
         return TokenDelta(
             request_id,
             ids,
-            _sampled_log_probs(ids, completion.logprobs),
+            sampled_log_probs(ids, completion.logprobs),
             version=self._version,
-            finish_reason=_finish_reason(completion.finish_reason),
+            finish_reason=finish_reason(completion.finish_reason),
             num_cached_tokens=output.num_cached_tokens,
             num_preempted=stats.num_preemptions if stats else None,
             queue_s=max(0.0, stats.scheduled_ts - stats.queued_ts) if stats else None,
@@ -189,7 +175,73 @@ class VLLMEngine:
 
     def figures(self) -> EngineFigures:
         """As the stat logger last heard it."""
-        return self._stats.figures()
+        stalled_s = self._stats.silent_s if self._collectors and not self._paused else 0.0
+        return replace(self._stats.figures(), stalled_s=stalled_s)
+
+    def check(self) -> None:
+        """vLLM watches its own processes."""
+        llm = self._running()
+        if llm.errored:
+            raise self._death(llm.dead_error)
+
+    # -- weights ----------------------------------------------------------------------------
+
+    async def pause(self, mode: PauseMode = "keep", *, clear_cache: bool = False) -> None:
+        """Stop scheduling; see :meth:`Engine.pause`."""
+        self._paused = True
+        await self._running().pause_generation(mode=mode, clear_cache=clear_cache)
+
+    async def resume(self) -> None:
+        """Go on scheduling. Idempotent."""
+        await self._running().resume_generation()
+        self._stats.begins()
+        self._paused = False
+
+    async def load_weights(self, directory: str, version: int) -> None:
+        """Take weights over in place; an exception leaves them half old and half new."""
+        llm = self._running()
+        await llm.collective_rpc("reload_weights", kwargs={"weights_path": directory})
+        # vLLM answers on the line on which it sends tokens: all that came before are here.
+        self._early += self._take()
+        await llm.update_weight_version(str(version))
+        self._version = version
+
+    async def clear_cache(self) -> None:
+        """Drop all KV blocks; requests that run compute theirs again."""
+        await self._running().reset_prefix_cache(reset_running_requests=True)
+
+    async def sleep(self, level: int = 1) -> bool:
+        """Give the GPU's memory back; on a CPU nothing happens."""
+        if self._device == "cpu":
+            return False
+        self._paused = True
+        await self._running().sleep(level, mode="keep")
+        return True
+
+    async def wake(self) -> bool:
+        """The opposite of :meth:`sleep`."""
+        if self._device == "cpu":
+            return False
+        await self._running().wake_up()
+        self._stats.begins()
+        self._paused = False
+        return True
+
+    # -- traces and HTTP --------------------------------------------------------------------
+
+    async def start_profile(self) -> None:
+        """Record what the engine does, until :meth:`stop_profile`."""
+        await self._running().start_profile()
+
+    async def stop_profile(self) -> None:
+        """Write the traces."""
+        await self._running().stop_profile()
+
+    async def openai_app(self, model: str) -> ASGIApp:
+        """vLLM's own OpenAI routes over this engine, as ``model``."""
+        from workbench.engines.vllm_http import openai_app
+
+        return await openai_app(self._running(), self._args, model)
 
     async def close(self) -> None:
         """Shut vLLM down with its processes."""
@@ -206,95 +258,9 @@ class VLLMEngine:
         return ReplicaDiedError(self._replica_id, f"{type(error).__name__}: {error}".strip(": "))
 
 
-def _check_ids(request: GenerateRequest) -> None:
-    """Whole numbers, and nothing that only looks like one: vLLM would take it and then break.
-
-    Its front end passes such values on, and its core ends the thread that hears of requests on the
-    first message that it cannot decode; the engine would look alive and answer nobody.
-    """
-    for token in request.prompt_ids:
-        if type(token) is not int:
-            raise RequestError("prompt_ids", f"{token!r} is no token id", allowed="whole numbers")
-    if type(request.priority) is not int:
-        raise RequestError("priority", f"{request.priority!r}", allowed="a whole number")
-
-
-def _sampling_params(sampling: Mapping[str, Any]) -> Any:
-    """vLLM's parameters, with what the workbench needs whatever the caller said.
-
-    Raises:
-        RequestError: names the parameter that is unknown, out of range, or of another type than
-            vLLM's core decodes (see :func:`_check_ids`).
-    """
-    import msgspec
-    from vllm import SamplingParams
-    from vllm.exceptions import VLLMClientError
-    from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
-
-    given = dict(sampling)
-    for name, allowed in _NOT_OURS.items():
-        if given.pop(name, allowed[0]) not in allowed:
-            raise RequestError(
-                f"sampling_params[{name!r}]", "is not supported", allowed=f"{allowed[0]}, or absent"
-            )
-    given |= {
-        "logprobs": 0,  # the sampled token's own, and no other
-        "flat_logprobs": True,
-        "detokenize": bool(given.get("stop")),  # only stop strings need text
-        "output_kind": RequestOutputKind.DELTA,
-    }
-    try:
-        if isinstance(given.get("structured_outputs"), Mapping):
-            given["structured_outputs"] = StructuredOutputsParams(**given["structured_outputs"])
-        params = SamplingParams(**given)
-        msgspec.msgpack.decode(msgspec.msgpack.encode(params), type=SamplingParams)
-    except (VLLMClientError, ValueError, TypeError, AttributeError) as error:
-        raise _refusal(error, sampling, "sampling_params") from error
-    return params
-
-
-_NOT_OURS: dict[str, tuple[Any, ...]] = {
-    "n": (1,),
-    "prompt_logprobs": (None,),
-    "logprobs": (0, 1, True, False, None),
-}
-"""Parameters whose meaning the workbench fixes, with the values that agree with it."""
-
-
-def _refusal(error: Exception, sampling: Mapping[str, Any], otherwise: str) -> RequestError:
-    """vLLM's complaint, with the field that it is about; ``otherwise`` where it names none."""
-    text = str(error)
-    parameter = getattr(error, "parameter", None)
-    named = [
-        name for name in sampling if name == parameter or f"'{name}'" in text or f"$.{name}" in text
-    ]
-    return RequestError(f"sampling_params[{named[0]!r}]" if named else otherwise, text)
-
-
-def _sampled_log_probs(ids: list[int], logprobs: Any) -> list[float]:
-    """The log-probability of each sampled token from vLLM's flat or nested form."""
-    if logprobs is None:
-        if ids:
-            raise ValueError(f"the engine gave no log-probabilities for {len(ids)} tokens")
-        return []
-    if hasattr(logprobs, "start_indices"):
-        values = logprobs.logprobs
-        return [float(values[start]) for start in logprobs.start_indices]
-    return [float(position[token].logprob) for token, position in zip(ids, logprobs, strict=True)]
-
-
 def _tells_evictions(args: Mapping[str, Any]) -> bool:
     """Whether vLLM tells of every block that it uses again."""
     return bool(args["kv_cache_metrics"] and args["kv_cache_metrics_sample"] == 1.0)
-
-
-def _finish_reason(reason: str | None) -> FinishReason | None:
-    if reason is None:
-        return None
-    try:
-        return FinishReason(reason)
-    except ValueError:
-        return FinishReason.STOP  # vLLM has rules of its own that end a generation
 
 
 def _kv_cache_tokens(cache_config: Any) -> int | None:

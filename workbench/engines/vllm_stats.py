@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 from workbench.metrics import buckets
@@ -22,6 +23,16 @@ class EngineStats:
         self._prompt = self._cached = self._sampled = self._preempted = self._finished = 0
         self._first_token_times = buckets.empty_counts()
         self._evictions = _Evictions() if tells_evictions else None
+        self._heard_s = time.monotonic()
+
+    @property
+    def silent_s(self) -> float:
+        """Since the last step, or since :meth:`begins`."""
+        return time.monotonic() - self._heard_s
+
+    def begins(self) -> None:
+        """An engine that had nothing to do has something from now on."""
+        self._heard_s = time.monotonic()
 
     def record(
         self,
@@ -31,6 +42,7 @@ class EngineStats:
         engine_idx: int = 0,  # noqa: ARG002 - vLLM passes it
     ) -> None:
         """One step of the engine."""
+        self._heard_s = time.monotonic()
         if self._evictions:
             self._evictions.record(scheduler_stats, iteration_stats)
         if scheduler_stats is not None:

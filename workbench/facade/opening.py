@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.aio import LoopThread
 from workbench.cluster.connection import connect
 from workbench.cluster.lookup import find_pool, unknown_pool
-from workbench.cluster.manager import LLMServerManager, check_config, check_room
+from workbench.cluster.manager import LLMServerManager, check_config
 from workbench.config import DEFAULT_POLICY, PoolConfig, RoutingConfig
 from workbench.errors import ConfigError
 from workbench.facade.players import Players
@@ -137,7 +137,6 @@ def _own_loop(stack: ExitStack, players: Players) -> LoopThread:
 
 async def _start(config: PoolConfig, players: Players, shown: Progress) -> LLMServerManager:
     """The pool; the players read the tokenizer meanwhile."""
-    check_room(config)
     players.load()
     return await LLMServerManager.create(config, on_progress=shown.replicas)
 

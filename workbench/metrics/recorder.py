@@ -55,6 +55,8 @@ class Recorder:
         self._task: asyncio.Task[None] | None = None
         self.history = History()
         self.runs = Runs()
+        self.latest: Sample | None = None
+        """What was seen last."""
         self.problem = ""
         """Why the last sample could not be taken; empty when it could."""
 
@@ -91,5 +93,6 @@ class Recorder:
     async def _look(self) -> None:
         sample = await self._take(self._cursor)
         self._cursor = sample.activity.cursor
+        self.latest = sample = replace(sample, runs=self.runs.snapshots())
         with self._lock:
-            self.history.add(replace(sample, runs=self.runs.snapshots()))
+            self.history.add(sample)

@@ -1,6 +1,6 @@
 """The replicas that can take a request now, with the least loaded one at hand.
 
-A heap over (requests in flight, sessions, chance), brought up to date only when it is asked: what
+A heap over (load, sessions, chance), brought up to date only when it is asked: what
 changed since then is only remembered, so that a turn on a pin costs next to nothing here.
 """
 
@@ -61,7 +61,7 @@ class OpenReplicas(Candidates):
                 return replica
             heapq.heappop(heap)
         ready = [r for r in self._all.values() if r.state is ReplicaState.READY]
-        return min(ready, key=lambda r: (r.in_flight, r.num_sessions))
+        return min(ready, key=lambda r: (r.load, r.num_sessions))
 
     def _push_changed(self, heap: list[tuple[int, int, float, int, ReplicaEntry]]) -> None:
         if len(heap) > 4 * len(self._all) + SLACK:
@@ -74,8 +74,12 @@ class OpenReplicas(Candidates):
             self._stamps += 1
             replica.index_stamp = self._stamps
             entry = (
-                replica.in_flight, replica.num_sessions, chance(), self._stamps, replica
-            )  # fmt: skip
+                replica.in_flight + replica.external,
+                replica.num_sessions,
+                chance(),
+                self._stamps,
+                replica,
+            )
             if many:
                 heap.append(entry)
             else:

@@ -23,8 +23,10 @@ class ReplicaEntry:
         "acquired",
         "ask",
         "backoff_s",
+        "cached_since_s",
         "capacity",
         "engine",
+        "external",
         "failures",
         "in_flight",
         "in_flight_tokens",
@@ -61,6 +63,10 @@ class ReplicaEntry:
         self.in_flight = self.in_flight_tokens = self.peak_in_flight = 0
         self.num_sessions = self.acquired = self.moved_here = self.queued = 0
         self.engine: EngineFigures | None = None
+        self.external = 0
+        """Requests in its engine that came past the balancer, as it said last."""
+        self.cached_since_s = float("-inf")
+        """What was computed before is not in its cache."""
         self.ask = False
         """Whether turns of the sessions pinned here have to be asked for."""
         self.trial = False
@@ -77,6 +83,11 @@ class ReplicaEntry:
         """Whether the candidates count it as open."""
         self.index_stamp = 0
         """Which entry of the candidates' heap is the valid one."""
+
+    @property
+    def load(self) -> int:
+        """Requests that are booked here, and those that came past the books."""
+        return self.in_flight + self.external
 
     @property
     def open(self) -> bool:

@@ -299,7 +299,7 @@ class Exchange:
 
     def _refuse_if_hopeless(self, now_s: float) -> None:
         ready = any(r.state is ReplicaState.READY for r in self.table.replicas.values())
-        if ready or self.recovering:
+        if ready or self.recovering or self.table.rotation.starting:
             self._none_ready_since_s = None
             return
         if self._none_ready_since_s is None:

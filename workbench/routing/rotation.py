@@ -35,6 +35,8 @@ class Rotation:
         self._rules = rules
         self._journal = journal
         self.entries: dict[str, ReplicaEntry] = {}
+        self.starting: frozenset[str] = frozenset()
+        """Replicas that are about to come."""
         self.needs: frozenset[Need] = getattr(policy, "needs", frozenset())
         self.candidates = OpenReplicas(
             self.entries, rng, with_full=Need.FULL_REPLICAS in self.needs
@@ -116,12 +118,24 @@ class Rotation:
         """What a replica's engine reports; for policies that need it."""
         if replica := self.entries.get(replica_id):
             replica.engine = figures
+            external = figures.external if figures else 0
+            if external != replica.external:
+                replica.external = external
+                self._settle(replica)
+                self.review(replica)
+
+    def forget_cache(self, replica_id: str) -> None:
+        """Nothing that a replica computed so far is reused by what comes."""
+        if replica := self.entries.get(replica_id):
+            replica.cached_since_s = self._journal.now_s
+            self._forget(replica_id)
 
     def no_replica(self) -> NoReplicaError:
         """Why nothing can be leased now, for each replica."""
         told = [replica.situation for replica in islice(self.entries.values(), NAMED_REPLICAS)]
         if len(self.entries) > NAMED_REPLICAS:
             told.append(f"and {len(self.entries) - NAMED_REPLICAS} more")
+        told += [f"{name} is starting" for name in sorted(self.starting - self.entries.keys())]
         return NoReplicaError(f"no replica can take it: {', '.join(told) or 'the pool is empty'}")
 
     def _change(self, replica: ReplicaEntry, state: ReplicaState) -> None:
@@ -142,7 +156,7 @@ class Rotation:
         """After whatever changed how much a replica may take."""
         calm = replica.state is ReplicaState.READY and not replica.trial
         margin = -1 if self._margin is None else self._margin
-        replica.stays_below = min(margin + 1, replica.limit) if calm else 0
+        replica.stays_below = min(margin + 1 - replica.external, replica.limit) if calm else 0
         self.candidates.settle(replica)
 
     def _ask_anew(self) -> None:
@@ -196,10 +210,10 @@ class Rotation:
         margin = self._margin
         if margin is None or not self.local_turns or replica.state is not ReplicaState.READY:
             return
-        if replica.in_flight <= margin:
+        if replica.load <= margin:
             replica.ask = False
             return
-        gap = replica.in_flight - self.candidates.least_loaded().in_flight
+        gap = replica.load - self.candidates.least_loaded().load
         if not replica.ask and gap > margin:
             replica.ask = True
             self._journal.void_replica(replica.replica_id)

@@ -216,7 +216,8 @@ class RoutingTable:
         Of several turns in one report only sums are known; they are taken to have run on one
         replica, each after the other and with no shorter a prompt than the other's context.
         """
-        before = session.context_tokens if session.context_at is replica else 0
+        is_warm = session.context_at is replica and session.last_used_s >= replica.cached_since_s
+        before = session.context_tokens if is_warm else 0
         contexts = usage.known_prompt_tokens + usage.sampled_tokens
         within = max(0, contexts - usage.context_tokens)  # all but the last one's
         self.predicted_cached_tokens += min(before + within, usage.known_prompt_tokens)

@@ -27,7 +27,12 @@ class View:
     num_sessions: int = 0
     in_flight_tokens: int = 0
     queued: int = 0
+    external: int = 0
     engine: object = None
+
+    @property
+    def load(self):
+        return self.in_flight + self.external
 
 
 class Replicas(Candidates):

@@ -9,7 +9,7 @@ for a real one in a demo or in a claim about serving.
 """
 
 from workbench.engines.simulated.args import SimulatedArgs
-from workbench.engines.simulated.engine import PauseMode, SimulatedEngine
+from workbench.engines.simulated.engine import SimulatedEngine
 from workbench.engines.simulated.faults import Fault, FaultKind
 
-__all__ = ["Fault", "FaultKind", "PauseMode", "SimulatedArgs", "SimulatedEngine"]
+__all__ = ["Fault", "FaultKind", "SimulatedArgs", "SimulatedEngine"]

@@ -35,6 +35,10 @@ class SimulatedArgs:
     script: tuple[tuple[int, ...], ...] = ()
     """Completions to give in turn instead of sampled ones, one per request, then from the start."""
     seed: int = 0
+    start_s: float = 0.0
+    """What a start takes."""
+    load_s: float = 0.0
+    """What taking over weights takes."""
     die_after_tokens: int | None = None
     """Engine death once this many tokens were sampled."""
     faults: tuple[Fault, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
 from workbench.engines.base import EngineLimits
 from workbench.engines.simulated.faults import Fault, FaultBoard, FaultKind
@@ -13,14 +13,13 @@ from workbench.engines.simulated.tokens import TokenSource
 from workbench.errors import ReplicaDiedError, RequestError
 from workbench.metrics import buckets
 from workbench.types import EngineFigures, FinishReason, GenerateRequest, TokenDelta
+from workbench.weights import check_mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from workbench.engines.simulated.args import SimulatedArgs
-
-PauseMode = Literal["keep", "abort", "wait"]
-"""What becomes of the requests in the engine; in vLLM's words."""
+    from workbench.weights import PauseMode
 
 
 class SimulatedEngine:
@@ -40,6 +39,8 @@ class SimulatedEngine:
         self._version = 0
         self._pause: PauseMode | None = None
         self._stepping = False
+        self._stepped_s = 0.0
+        """When the last step ended, or the first one could have begun."""
         self._updates = 0
         """Calls that wait for the end of a step."""
         self._urgent = asyncio.Event()
@@ -53,8 +54,10 @@ class SimulatedEngine:
             self.inject(fault)
 
     async def start(self) -> EngineLimits:
-        """Ready at once."""
+        """Ready at once, or after ``start_s``."""
         a = self._args
+        if a.start_s:
+            await asyncio.sleep(a.start_s)
         return EngineLimits(a.context_tokens, a.vocab_size, a.max_num_seqs, a.kv_cache_tokens)
 
     async def add(self, request: GenerateRequest) -> None:
@@ -76,6 +79,8 @@ class SimulatedEngine:
         sequence = Sequence(request.request_id, list(prompt), request.priority)
         now = asyncio.get_running_loop().time()
         self._open[request.request_id] = Generation(sequence, source, budget, args.stop_token, now)
+        if not self._scheduler.busy:
+            self._stepped_s = now
         self._scheduler.add(sequence)
         self._notify()
         if self._steps is None or self._steps.done():
@@ -153,7 +158,17 @@ class SimulatedEngine:
             finished=self._finished,
             evicted_blocks=scheduler.cache.num_evicted,
             ttft_counts=tuple(self._first_token_times),
+            stalled_s=self._stalled_s(),
         )
+
+    def check(self) -> None:
+        """Whether it lives."""
+        self._check_alive()
+
+    def _stalled_s(self) -> float:
+        if not self._scheduler.busy or self._pause:
+            return 0.0
+        return asyncio.get_running_loop().time() - self._stepped_s
 
     async def close(self) -> None:
         """Stop the step loop. Idempotent."""
@@ -164,21 +179,16 @@ class SimulatedEngine:
 
     # ------------------------------------------------------------------ weights
 
-    async def pause(self, mode: PauseMode = "keep") -> None:
-        """Stop scheduling; returns once no step is under way. Requests are still taken, and wait.
+    async def pause(self, mode: PauseMode = "keep", *, clear_cache: bool = False) -> None:
+        """Stop scheduling; see :meth:`Engine.pause`.
 
-        Args:
-            mode: ``keep`` freezes all requests; they go on after :meth:`resume`. ``abort`` ends all
-                of them with finish reason ``abort``. ``wait`` admits nobody and returns when those
-                that run have ended; those that wait, or were preempted, stay where they are. A
-                cancelled pause stays in force until :meth:`resume`.
+        With ``wait`` those that wait, or were preempted, stay where they are. A cancelled pause
+        stays in force until :meth:`resume`.
 
         Raises:
             Exception: the engine is gone; see :meth:`drain`.
         """
-        if mode not in get_args(PauseMode):
-            raise ValueError(f"mode: {mode!r} (allowed: {', '.join(get_args(PauseMode))})")
-        self._pause = mode
+        self._pause = check_mode(mode)
         self._notify()
         await self._until(
             lambda: (
@@ -188,10 +198,13 @@ class SimulatedEngine:
         )
         if self._pause == "abort":
             await self.abort(list(self._open))
+        if clear_cache:
+            await self.clear_cache()
 
     async def resume(self) -> None:
         """Go on scheduling. Idempotent."""
         self._pause = None
+        self._stepped_s = asyncio.get_running_loop().time()
         self._notify()
 
     async def update_version(self, version: int, *, recompute: bool = False) -> None:
@@ -212,6 +225,36 @@ class SimulatedEngine:
             self._notify()
         self._version = version
         self._scheduler.set_version(version, recompute=recompute)
+
+    async def load_weights(self, directory: str, version: int) -> None:  # noqa: ARG002 - it has none
+        """It has no weights: only the version changes.
+
+        Raises:
+            Exception: a fault that was injected.
+        """
+        if self._args.load_s:
+            await asyncio.sleep(self._args.load_s)
+        if failure := self._faults.load_failure():
+            raise failure
+        await self.update_version(version)
+
+    async def clear_cache(self) -> None:
+        """Drop all blocks; requests that run are preempted."""
+        await self.update_version(self._version, recompute=True)
+
+    async def sleep(self, level: int = 1) -> bool:  # noqa: ARG002 - it has no memory to give back
+        """There is nothing to give back."""
+        return False
+
+    async def wake(self) -> bool:
+        """See :meth:`sleep`."""
+        return False
+
+    async def start_profile(self) -> None:
+        """There is nothing to record."""
+
+    async def stop_profile(self) -> None:
+        """See :meth:`start_profile`."""
 
     # ------------------------------------------------------------------ faults
 
@@ -265,6 +308,7 @@ class SimulatedEngine:
         if not self._faults.failure:
             self._sample(step, loop.time())
         self._stepping = False
+        self._stepped_s = loop.time()
         self._notify()
 
     def _sample(self, step: Step, now: float) -> None:

@@ -21,6 +21,8 @@ class FaultKind(StrEnum):
     """Steps take ``factor`` times as long, from the next step on, until released."""
     REFUSE = "refuse"
     """The next ``requests`` requests are refused."""
+    LOAD = "load"
+    """The next weights cannot be loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class FaultBoard:
         self._replica_id = replica_id
         self._armed: list[tuple[int, Fault, Exception | None]] = []
         self._refusals: list[Exception] = []
+        self._load_failures: list[Exception] = []
         self.factor = 1.0
         self.hung = False
         self.failure: Exception | None = None
@@ -80,6 +83,8 @@ class FaultBoard:
         elif fault.kind is FaultKind.REFUSE:
             refusal = error or ReplicaLostError(f"{self._replica_id}: simulated refusal")
             self._refusals += [refusal] * fault.requests
+        elif fault.kind is FaultKind.LOAD:
+            self._load_failures.append(error or RuntimeError("simulated broken weights"))
         elif fault.kind is FaultKind.CRASH:
             self.fail(error or RuntimeError("simulated crash"))
         else:
@@ -92,6 +97,10 @@ class FaultBoard:
     def refusal(self) -> Exception | None:
         """What the request that just came is refused with, if it is."""
         return self._refusals.pop(0) if self._refusals else None
+
+    def load_failure(self) -> Exception | None:
+        """What the weights that just came break on, if they do."""
+        return self._load_failures.pop(0) if self._load_failures else None
 
     def release(self) -> None:
         """End what can end: a hang, slowness, refusals. Faults that are not due stay armed."""

@@ -34,6 +34,11 @@ class ReplicaView(Protocol):
         ...
 
     @property
+    def load(self) -> int:
+        """Requests in flight, and those in its engine that came past the balancer."""
+        ...
+
+    @property
     def in_flight_tokens(self) -> int:
         """Prompt tokens of those requests."""
         ...

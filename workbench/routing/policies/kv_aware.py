@@ -72,7 +72,7 @@ class KVAware(Policy):
             if pinned is None and view.num_sessions > most_sessions:
                 cached = 0
             cost = total - cached + view.in_flight_tokens + self._pressure_tokens(view)
-            return cost, view.in_flight, view.num_sessions, self._rng.random()
+            return cost, view.load, view.num_sessions, self._rng.random()
 
         chosen = min(candidates, key=rank)
         self._index.insert(turn.blocks, chosen.replica_id)

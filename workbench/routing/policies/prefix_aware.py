@@ -97,10 +97,10 @@ class PrefixAware(Policy):
         for view in candidates if held or pinned is not None else ():
             cached = cached_tokens(turn, view, pinned, held.get(view.replica_id, 0))
             allowed = self._margin + (cached - on_least) / TOKENS_PER_REQUEST
-            if cached < needed or view.in_flight > least.in_flight + allowed:
+            if cached < needed or view.load > least.load + allowed:
                 continue
             if pinned is None and view.num_sessions > least.num_sessions + allowed:
                 continue
             chance = self._rng.random()
-            fit.append((cached, -view.in_flight, -view.num_sessions, chance, view))
+            fit.append((cached, -view.load, -view.num_sessions, chance, view))
         return max(fit)[-1] if fit else None

@@ -99,4 +99,4 @@ class PowerOfTwo(Policy):
             return candidates[0]
         one = self._rng.randrange(count)
         other = (one + self._rng.randrange(1, count)) % count
-        return min(candidates[one], candidates[other], key=lambda view: view.in_flight)
+        return min(candidates[one], candidates[other], key=lambda view: view.load)

@@ -66,14 +66,14 @@ class StickyLeastLoaded(Policy):
         """The pinned replica, or the least loaded where that is worth its prefill."""
         if pinned is None:
             return candidates.least_loaded()
-        crowd = pinned.in_flight + pinned.queued
+        crowd = pinned.load + pinned.queued
         # Most turns end here, without a look at the other replicas.
         if crowd <= self.margin or not self._may_move(turn):
             return pinned
         least = candidates.least_loaded()
         worth_of_context = turn.context_tokens / self._tokens_per_request
         # A margin is never negative, so the one it moves to has at most as many after the move.
-        if crowd - least.in_flight > self.margin + worth_of_context:
+        if crowd - least.load > self.margin + worth_of_context:
             return least
         return pinned
 

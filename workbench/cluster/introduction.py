@@ -1,0 +1,44 @@
+"""Telling the balancer which replicas there are, whichever life of it that is."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from ray.exceptions import ActorUnavailableError
+
+from workbench.types import ReplicaState
+
+if TYPE_CHECKING:
+    from workbench.cluster.members import Members
+
+RETRY_S = 0.05
+"""Pause between two attempts to reach a balancer that starts over."""
+
+
+class Introduction:
+    """Says all that there is each time: what was said before, or lost, does not matter."""
+
+    def __init__(self, balancer: Any, members: Members) -> None:
+        self._balancer = balancer
+        self._members = members
+
+    async def tell(self) -> None:
+        """Returns when the balancer knows, also where it has to start over first."""
+        while True:
+            try:
+                await self._balancer.restore.remote(*self._all())
+            except ActorUnavailableError:
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
+
+    def _all(self) -> tuple[dict[str, Any], dict[str, ReplicaState], list[str]]:
+        known = {member.replica_id: member.handle for member in self._members.ready()}
+        wanted = {m.replica_id: m.wanted for m in self._members.ready() if m.wanted}
+        starting = [
+            member.replica_id
+            for member in self._members
+            if member.status.state is ReplicaState.STARTING
+        ]
+        return known, wanted, starting

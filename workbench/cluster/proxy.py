@@ -1,0 +1,353 @@
+"""A pool from outside: what may be asked of it and told to it. Holds none of its state."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import ray
+
+from workbench.aio import in_thread
+from workbench.checkpoint.parts import split
+from workbench.checkpoint.values import check_values
+from workbench.client import LLMServerClient
+from workbench.cluster.ports import RayBalancer, balancer_errors, our_errors
+from workbench.cluster.remote import Remote
+from workbench.errors import ConfigError, PoolClosedError, PoolError
+from workbench.weights import check_mode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from workbench.checkpoint.parts import Part
+    from workbench.cluster.host import HostedView
+    from workbench.config import PoolConfig
+    from workbench.metrics.history import HistoryPage
+    from workbench.metrics.samples import RolloutSnapshot
+    from workbench.trajectory import Trajectory
+    from workbench.types import PoolSnapshot, ReplicaState, ReplicaStatus
+    from workbench.weights import PauseMode, WeightUpdate
+
+ClientT = TypeVar("ClientT", bound=LLMServerClient)
+
+DRAIN_S = 60.0
+"""How long a replica that leaves may take to finish what it has."""
+
+Weights = str | os.PathLike[str] | Mapping[str, Any]
+"""A checkpoint's directory, or a state dict of torch tensors or numpy arrays by name."""
+
+
+class PoolProxy:
+    """Everything about a pool but how it begins and ends."""
+
+    def __init__(self, controller: Remote, config: PoolConfig) -> None:
+        self._controller = controller
+        self.config = config
+        self._balancer: Remote | None = None
+        self._closed = False
+
+    # -- serving ----------------------------------------------------------------------------
+
+    async def get_client(
+        self, client_cls: type[ClientT] | None = None, **kwargs: Any
+    ) -> ClientT | LLMServerClient:
+        """A token client; ``client_cls(balancer, **kwargs)`` for a class of one's own."""
+        balancer = RayBalancer(await self._ask("balancer"))
+        if self.config.deterministic:
+            kwargs.setdefault("deterministic", True)
+        return (client_cls or LLMServerClient)(balancer, **kwargs)
+
+    async def get_replicas(self) -> dict[str, Any]:
+        """Replica id → actor handle, of those that are ready."""
+        replicas: dict[str, Any] = await self._ask("handles")
+        return replicas
+
+    async def get_addresses(self) -> list[str]:
+        """``http://host:port`` of each replica that is ready, with ``/health`` and ``/metrics``.
+
+        vLLM's own OpenAI routes are there too where the pool was made with ``openai_routes=True``.
+        """
+        return [status.address for status in await self.statuses() if status.address]
+
+    async def get_metrics_address(self) -> tuple[str, str]:
+        """``http://host:port`` of the pool's own ``/metrics`` and ``/targets``, and a key.
+
+        These and the replicas' routes ask for it where the cluster has several nodes.
+        """
+        address, key = await self._ask("scraped")
+        return address, key
+
+    async def get_balancer(self) -> Any:
+        """The balancer actor: :class:`GlobalRequestLoadBalancer` by ``.remote`` calls."""
+        return await self._ask("balancer")
+
+    async def ask_balancer(self, method: str, *args: Any) -> Any:
+        """Call a method of the balancer.
+
+        Raises:
+            BalancerLostError: it cannot be reached just now.
+        """
+        if self._balancer is None or self._closed:
+            self._balancer = Remote(await self.get_balancer())
+        with balancer_errors():
+            return await self._balancer.ask(method, *args)
+
+    # -- replicas that come and go ----------------------------------------------------------
+
+    async def scale(self, replicas: int, *, drain_s: float = DRAIN_S) -> list[str]:
+        """Have so many replicas; the newest leave first, once they have finished what they have.
+
+        Returns:
+            The ids of those that there are then.
+
+        Raises:
+            ConfigError: ``replicas`` is no whole number from 1.
+            NoRoomError: the cluster cannot hold so many; says what it has.
+            ReplicaStartError: one did not come up; the others did.
+        """
+        ids: list[str] = await self._ask("scale", replicas, drain_s=drain_s)
+        return ids
+
+    async def add_replicas(self, count: int = 1) -> list[str]:
+        """Start so many more; their ids once they serve. Errors as :meth:`scale`."""
+        ids: list[str] = await self._ask("add_replicas", count)
+        return ids
+
+    async def remove_replicas(
+        self, replica_ids: str | Sequence[str], *, drain: bool = True, drain_s: float = DRAIN_S
+    ) -> None:
+        """Take replicas out of the pool; their sessions and what they have in flight move.
+
+        Args:
+            replica_ids: which.
+            drain: let them finish first, without new work, for ``drain_s`` seconds at most.
+            drain_s: seconds.
+
+        Raises:
+            ConfigError: one is unknown, or no other would be left; none was removed.
+        """
+        ids = [replica_ids] if isinstance(replica_ids, str) else list(replica_ids)
+        await self._ask("remove_replicas", ids, drain_s=drain_s if drain else 0.0)
+
+    async def restart(self, replica_id: str, *, drain: bool = False) -> None:
+        """Start a replica anew under its name, also one that was given up.
+
+        Raises:
+            ConfigError: unknown replica.
+            ReplicaStartError: it did not come up again.
+        """
+        await self._ask("restart", replica_id, drain_s=DRAIN_S if drain else 0.0)
+
+    async def set_state(self, replica_id: str, state: ReplicaState) -> None:
+        """Drain a replica, or take it back.
+
+        Raises:
+            ConfigError: unknown replica, or it does not serve.
+        """
+        await self._ask("set_state", replica_id, state)
+
+    async def pause(self, replica_id: str | None = None, *, mode: PauseMode = "keep") -> None:
+        """Have engines stand still until :meth:`resume`: one, or all.
+
+        What is sent to the pool waits in its engines; where one of several is paused, turns go
+        elsewhere.
+
+        Raises:
+            ConfigError: unknown replica or mode.
+        """
+        await self._tell("pause", replica_id, check_mode(mode))
+
+    async def resume(self, replica_id: str | None = None) -> None:
+        """Let paused engines go on. Idempotent."""
+        await self._tell("resume", replica_id)
+
+    async def abort(self, session_id: str | None = None) -> int:
+        """End the requests of one session, or of all, with what they have: reason ``abort``.
+
+        Returns:
+            How many those were.
+        """
+        return int(await self._tell("abort", session_id))
+
+    async def clear_kv_cache(self, replica_id: str | None = None) -> None:
+        """Drop all KV blocks of one engine, or of all; requests that run compute theirs again."""
+        await self._tell("clear_kv_cache", replica_id)
+
+    async def sleep(self, replica_id: str | None = None, *, level: int = 1) -> dict[str, bool]:
+        """Give the devices' memory back (level 1: weights go to the host, 2: they are dropped).
+
+        Returns:
+            Replica id → whether there was any to give; on a CPU there never is.
+        """
+        slept: dict[str, bool] = await self._tell("sleep", replica_id, level)
+        return slept
+
+    async def wake(self, replica_id: str | None = None) -> dict[str, bool]:
+        """The opposite of :meth:`sleep`."""
+        woke: dict[str, bool] = await self._tell("wake", replica_id)
+        return woke
+
+    async def start_profile(self, replica_id: str | None = None) -> None:
+        """Record what engines do, until :meth:`stop_profile`."""
+        await self._tell("start_profile", replica_id)
+
+    async def stop_profile(
+        self, replica_id: str | None = None, *, folder: str | os.PathLike[str] = "profiles"
+    ) -> list[Path]:
+        """Collect the traces of all nodes.
+
+        Args:
+            replica_id: None for all.
+            folder: on this machine; gets a folder for each replica.
+
+        Returns:
+            The files, which TensorBoard and Perfetto open.
+        """
+        traces: dict[str, dict[str, bytes]] = await self._tell("stop_profile", replica_id)
+        written = []
+        for name, files in traces.items():
+            target = Path(folder) / name
+            target.mkdir(parents=True, exist_ok=True)
+            for file, content in files.items():
+                (target / file).write_bytes(content)
+                written.append(target / file)
+        return written
+
+    # -- weights ----------------------------------------------------------------------------
+
+    async def update_weights(
+        self,
+        source: Weights,
+        *,
+        version: int | None = None,
+        mode: PauseMode = "keep",
+        recompute: bool = False,
+    ) -> WeightUpdate:
+        """Give all replicas new weights; no call fails because of it.
+
+        The weights are checked before an engine sees them. Replicas that do not take them are
+        replaced by ones that have them.
+
+        Args:
+            source: a checkpoint's directory that every node can read, or a state dict, which goes
+                through the cluster's object store: each node pulls it once.
+            version: what later tokens are stamped with; the next one by default.
+            mode: what becomes of requests in the engines meanwhile.
+            recompute: requests that go on compute their KV blocks anew, under the new weights.
+
+        Raises:
+            CheckpointError: the weights do not fit the model, or are not finite.
+            ConfigError: the version does not go up.
+            WeightsError: no replica took them; the pool stays on those that it has.
+        """
+        version = await self._ask("next_version", version)
+        began_s, directory = time.perf_counter(), None
+        if isinstance(source, Mapping):
+            await self._send(source, version)
+            transfer_s = time.perf_counter() - began_s
+        else:
+            directory, transfer_s = _absolute(source), 0.0
+        update: WeightUpdate = await self._ask(
+            "update_weights",
+            directory,
+            version,
+            check_mode(mode),
+            recompute=recompute,
+            transfer_s=transfer_s,
+        )
+        return update
+
+    async def _send(self, state: Mapping[str, Any], version: int) -> None:
+        """Part by part, the next one being made while the last one travels."""
+        parts = split(state)
+        travelling: asyncio.Future[Any] | None = None
+        while (part := await in_thread(lambda: _next_checked(parts))) is not None:
+            stored = [ray.put(part)]  # in a list: whoever passes it on need not read it
+            if travelling is not None:
+                await travelling
+            travelling = asyncio.ensure_future(self._ask("receive_weights", version, stored))
+        if travelling is not None:
+            await travelling
+
+    async def get_weight_version(self) -> dict[str, int]:
+        """Replica id → the policy version that it serves."""
+        return {status.replica_id: status.version for status in await self.statuses()}
+
+    # -- watching ---------------------------------------------------------------------------
+
+    async def statuses(self) -> list[ReplicaStatus]:
+        """Each replica's state."""
+        statuses: list[ReplicaStatus] = await self._ask("statuses")
+        return statuses
+
+    async def snapshot(self) -> PoolSnapshot:
+        """The pool at this moment."""
+        snapshot: PoolSnapshot = await self._ask("snapshot")
+        return snapshot
+
+    async def read_history(self, cursor: int) -> HistoryPage:
+        """What was recorded after ``cursor``; see :class:`workbench.metrics.history.History`."""
+        page: HistoryPage = await self._ask("read_history", cursor)
+        return page
+
+    async def note_rollouts(
+        self, snapshot: RolloutSnapshot, trajectories: Sequence[Trajectory]
+    ) -> None:
+        """Tell the pool where a batch stands, and what ended in it since it was told last."""
+        await self._ask("note_rollouts", snapshot, list(trajectories))
+
+    async def rollouts(self, name: str) -> list[Trajectory]:
+        """Of one batch: the last that ended, in that order, as far as they are kept."""
+        trajectories: list[Trajectory] = await self._ask("rollouts", name)
+        return trajectories
+
+    async def log_tail(self, replica_id: str, lines: int) -> str:
+        """The last lines of a replica's log, also of one whose process is gone.
+
+        Raises:
+            ConfigError: unknown replica.
+        """
+        if type(lines) is not int or lines < 1:
+            raise ConfigError("lines", f"{lines!r}", allowed="a whole number from 1")
+        return str(await self._ask("log_tail", replica_id, lines))
+
+    async def host(self, name: str, options: Mapping[str, Any]) -> HostedView:
+        """Serve a view of the pool from its cluster, where it ends with the pool.
+
+        One that is served with these options already is found again.
+
+        Raises:
+            ConfigError: there is no such view, or it refuses the options.
+        """
+        hosted: HostedView = await self._ask("host", name, dict(options))
+        return hosted
+
+    async def stop_host(self, name: str) -> bool:
+        """Take a view down, whatever its options; whether it was there."""
+        return bool(await self._ask("stop_host", name))
+
+    async def _tell(self, verb: str, *args: Any) -> Any:
+        return await self._ask("tell", verb, *args)
+
+    async def _ask(self, method: str, *args: Any, **options: Any) -> Any:
+        gone = PoolClosedError(f"the pool {self.config.name!r} was closed")
+        if self._closed:
+            raise gone
+        away = PoolError(f"the pool {self.config.name!r} cannot be reached just now")
+        with our_errors(gone, away):
+            return await self._controller.ask(method, *args, **options)
+
+
+def _absolute(path: str | os.PathLike[str]) -> str:
+    return str(Path(path).expanduser().absolute())
+
+
+def _next_checked(parts: Iterator[Part]) -> Part | None:
+    part = next(parts, None)
+    if part is not None:
+        check_values(part)
+    return part
