@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from widgets.figures import Still, length_figure, load_figure, replica_figure, reward_figure
     from widgets.kv_cache_usage import KVCacheUsage
+    from widgets.pool_control import PoolControl
     from widgets.replica_load import ReplicaLoad
     from widgets.report import write_report
     from widgets.rollout_progress import RolloutProgress
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "KVCacheUsage": "widgets.kv_cache_usage",
+    "PoolControl": "widgets.pool_control",
     "ReplicaLoad": "widgets.replica_load",
     "RolloutProgress": "widgets.rollout_progress",
     "SessionStickiness": "widgets.session_stickiness",
@@ -36,6 +38,7 @@ _HOMES = {
 
 __all__ = [
     "KVCacheUsage",
+    "PoolControl",
     "ReplicaLoad",
     "RolloutProgress",
     "SessionStickiness",

@@ -38,8 +38,7 @@ def esm() -> str:
 
 @functools.cache
 def control_esm() -> str:
-    """The module of the panel that manages a pool; what it says and hears are in
-    :mod:`widgets.control`.
+    """The module of the panel that manages a pool, see :mod:`widgets.control`.
 
     ``model`` has the traits ``picture`` (JSON of a :class:`widgets.control.panel.Panel`),
     ``asks`` (what the browser asks) and ``replies`` (what it is told).

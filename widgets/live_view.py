@@ -116,7 +116,7 @@ class LiveView(anywidget.AnyWidget):
     def _follow(self) -> None:
         """Draw at once, then whenever there is news; all of it on the ticker's thread."""
         self._rest()
-        self._unsubscribe = Ticker.of(self._feed).subscribe(_weakly(self._draw))
+        self._unsubscribe = Ticker.of(self._feed).subscribe(weakly(self._draw))
 
     def _rest(self) -> None:
         if self._unsubscribe is not None:
@@ -191,7 +191,7 @@ def _still_png(picture: Picture) -> bytes:
     return small.getvalue()
 
 
-def _weakly(method: Callable[[], None]) -> Callable[[], None]:
+def weakly(method: Callable[[], None]) -> Callable[[], None]:
     """Calls the method while its object lives, and does not keep it alive."""
     reference = weakref.WeakMethod(method)
 

@@ -83,8 +83,9 @@ def feed_of(source: object) -> Feed:
 
 @runtime_checkable
 class PoolVerbs(Protocol):
-    """What can be done to a pool while it runs. All of it blocks and may raise
-    :class:`workbench.errors.WorkbenchError`.
+    """What can be done to a pool while it runs.
+
+    All of it blocks and may raise :class:`workbench.errors.WorkbenchError`.
     """
 
     def scale(self, replicas: int) -> list[str]:

@@ -114,6 +114,10 @@ class Replica:
     def is_in_group(self) -> bool:
         return ray.util.get_current_placement_group() is not None
 
+    def is_child_in_group(self) -> bool:
+        child: Any = Replica
+        return bool(ray.get(child.remote().is_in_group.remote()))
+
 
 @asynccontextmanager
 async def running(planned: list[Seat], name: str = "pool") -> AsyncIterator[list[Any]]:
@@ -188,23 +192,25 @@ def test_what_can_never_fit_is_refused_at_once(played: Callable[..., Any]) -> No
         played(never)
 
 
-async def booked(oversubscribe: bool) -> tuple[list[dict[str, float]], float, list[bool]]:
-    """What two replicas took of four cores each, cores still free, and who is in a group."""
+async def booked(oversubscribe: bool) -> tuple[list[dict[str, float]], float]:
+    """What two replicas took that compute on four cores each, and the cores that are free."""
     wanted = ON_CORES | {"devices": 4, "oversubscribe": oversubscribe}
     async with running(await seats.find_room(**wanted, replicas=2)) as actors:
         taken = await asked(actors, "taken")
         free = sum(node.free.get("CPU", 0) for node in seats.look())
-        return taken, free, await asked(actors, "is_in_group")
+        assert await asked(actors, "is_in_group") == [True, True]
+        assert await asked(actors, "is_child_in_group") == [False, False]
+        return taken, free
 
 
 @pytest.mark.parametrize(
     ("oversubscribe", "taken", "free"),
     [(False, {"CPU": 4.0, "memory": GIB}, 6.0), (True, {"memory": GIB}, 14.0)],
 )
-def test_an_actor_takes_its_whole_seat_and_oversubscribed_ones_no_core(
+def test_an_actor_alone_takes_its_whole_seat_and_oversubscribed_ones_no_core(
     played: Callable[..., Any], oversubscribe: bool, taken: dict[str, float], free: float
 ) -> None:
-    assert played(booked, oversubscribe) == ([taken] * 2, free, [True] * 2)
+    assert played(booked, oversubscribe) == ([taken] * 2, free)
 
 
 async def contended() -> tuple[str, str]:
@@ -272,7 +278,7 @@ async def leaving() -> tuple[str, list[tuple[str, str]]]:
     full = Seat(seat.node_id, {"CPU": 99}, "cpu", 99)
     waiting = asyncio.create_task(seats.reserve(full, "waiting", 3600))
     await asyncio.to_thread(lab.cluster.remove_node, node)
-    with pytest.raises(NoRoomError, match="^waiting: the node of its place is gone"):
+    with pytest.raises(NoRoomError, match=r"^waiting: the node of its place is gone"):
         await waiting
     with pytest.raises(NoRoomError) as refused:
         await seats.reserve(seat, "late", 3600)

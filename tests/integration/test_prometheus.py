@@ -25,6 +25,7 @@ from workbench.local import LocalPool
 from workbench.metrics.exporter import CONTENT_TYPE, render
 from workbench.metrics.samples import RolloutSnapshot
 from workbench.prometheus import PrometheusError, update_prometheus_config, write_targets
+from workbench.prometheus.targets import target_groups
 
 PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")
 
@@ -122,15 +123,19 @@ async def eventually(check):
 
 
 @contextmanager
-def serving(page, host="127.0.0.1"):
-    """A server of ``/metrics``; its address."""
+def serving(page, host="127.0.0.1", targets=dict):
+    """A server of ``/metrics`` and of ``/targets``, those by replica id; its address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
+            kind, body = CONTENT_TYPE, page()
+            if self.path == "/targets":
+                groups = target_groups(targets(), {"pool": LocalRig.name}, "targets")
+                kind, body = "application/json", json.dumps(groups).encode()
             self.send_response(200)
-            self.send_header("Content-Type", CONTENT_TYPE)
+            self.send_header("Content-Type", kind)
             self.end_headers()
-            self.wfile.write(page())
+            self.wfile.write(body)
 
         def log_message(self, *args):
             pass
@@ -160,13 +165,14 @@ class LocalRig:
     def __init__(self, pool):
         self.pool = pool
         self._pages = {}
-        self._exporter = self._open(lambda: render(self._latest()))
+        self._exporter = self._open(lambda: render(self._latest()), lambda: self._told)
+        self.addresses()
 
     def _latest(self):
         return self.pool.recorder.history.latest
 
-    def _open(self, page):
-        context = serving(page)
+    def _open(self, page, targets=dict):
+        context = serving(page, targets=targets)
         return context.__enter__(), context
 
     def _page(self, replica_id):
@@ -186,7 +192,8 @@ class LocalRig:
         for replica_id in self.pool.replicas:
             if replica_id not in self._pages:
                 self._pages[replica_id] = self._open(lambda one=replica_id: self._page(one))
-        return {replica_id: self._pages[replica_id][0] for replica_id in self.pool.replicas}
+        self._told = {replica_id: self._pages[replica_id][0] for replica_id in self.pool.replicas}
+        return self._told
 
     def close(self):
         for _, context in [self._exporter, *self._pages.values()]:
@@ -217,20 +224,29 @@ async def turns(rig, sessions, count):
         )  # fmt: skip
 
 
+@pytest.mark.parametrize("way", ["sd_file", "sd_url"])
 async def test_figures_arrive_and_a_pool_that_grows_is_followed_without_a_reload(
-    prometheus, tmp_path
+    prometheus, tmp_path, way
 ):
     sd_file = tmp_path / "targets.json"
     async with open_rig() as rig:
+
+        def told():
+            """The pool as it is now, to whom Prometheus asks for it."""
+            addresses = rig.addresses()
+            if way == "sd_file":
+                write_targets(sd_file, addresses, {"pool": rig.name})
+
+        where = {"sd_file": sd_file, "sd_url": f"{rig.exporter_address}/targets"}
         await asyncio.to_thread(
             update_prometheus_config,
             prometheus.config_file,
-            rig.addresses(),
+            rig.addresses() if way == "sd_file" else {},
             name=rig.name,
             exporter_address=rig.exporter_address,
-            sd_file=sd_file,
             prometheus_url=prometheus.url,
             scrape_interval_s=0.2,
+            **{way: where[way]},
         )
         await turns(rig, sessions=6, count=3)
         of_pool = f'{{pool="{rig.name}"}}'
@@ -244,13 +260,13 @@ async def test_figures_arrive_and_a_pool_that_grows_is_followed_without_a_reload
         reloaded = "prometheus_config_last_reload_success_timestamp_seconds"
         before = await eventually(lambda: prometheus.value(reloaded))
         new = await rig.pool.add(SimulatedArgs(vocab_size=50, stop_token=-1))
-        write_targets(sd_file, rig.addresses(), {"pool": rig.name})
+        told()
         await eventually(lambda: prometheus.value(f'up{{replica="{new}"}}') == 1)
         await eventually(
             lambda: prometheus.value(f'workbench_replica_state{{replica="{new}",state="ready"}}')
         )
         await rig.pool.remove("replica-0")
-        write_targets(sd_file, rig.addresses(), {"pool": rig.name})
+        told()
         await eventually(lambda: not prometheus.query('{replica="replica-0"}'))
         assert len(prometheus.up(f"{rig.name}/replicas")) == 2
         assert prometheus.value(reloaded) == before

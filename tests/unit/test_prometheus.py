@@ -307,6 +307,19 @@ def test_a_file_of_targets_follows_the_pool_while_the_configuration_stays(tmp_pa
         write_targets(tmp_path / "targets", ["a:1"], {})
 
 
+def test_a_pool_that_tells_of_its_replicas_is_asked_with_its_key(tmp_path):
+    path, known = tmp_path / "p.yml", {"sd_url": "http://[::1]:9000/targets", "name": "lab"}
+    update_prometheus_config(path, [], credentials_file="/etc/token", **known)
+    (asked,) = jobs(path)["lab/replicas"]["http_sd_configs"]
+    assert asked["url"] == known["sd_url"]
+    assert asked["authorization"] == {"credentials_file": "/etc/token"}
+    for other in ({"server_addresses": ["a:1"]}, {"server_addresses": [], "sd_file": "sd.json"}):
+        with pytest.raises(ConfigError, match=r"^sd_url: .*allowed: no server_addresses"):
+            update_prometheus_config(path, **other, **known)
+    with pytest.raises(ConfigError, match="sd_url"):
+        update_prometheus_config(path, [], sd_url="a:1/targets")
+
+
 # -- the server ----------------------------------------------------------------------------
 
 
@@ -389,7 +402,7 @@ def test_a_server_that_is_not_there_or_no_url_says_so(url):
         pass
     with pytest.raises(PrometheusError, match="cannot be reached"):
         reload_prometheus(gone, timeout_s=5)
-    for wrong in ("localhost:9090", "file:///etc/passwd", "http://"):
+    for wrong in ("localhost:9090", "file:///etc/passwd", "http://", "http://[x", None):
         with pytest.raises(ConfigError, match="prometheus_url"):
             reload_prometheus(wrong)
 

@@ -130,7 +130,9 @@ class Clerk:
         statuses = [replica.status for replica in replicas]
         present = [one.replica_id for one in statuses if one.state is not ReplicaState.STOPPED]
         if order.replica_id and order.replica_id not in {one.replica_id for one in statuses}:
-            raise ConfigError("replica_id", f"{order.replica_id!r:.80} is not there", allowed=present)
+            raise ConfigError(
+                "replica_id", f"{order.replica_id!r:.80} is not there", allowed=present
+            )
         if interrupts(order, len(present) if latest else None) and not order.confirmed:
             problem = f"{order} would interrupt what runs, and was not confirmed"
             raise ConfigError("confirmed", problem, allowed="a confirmed order")

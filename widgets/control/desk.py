@@ -90,7 +90,7 @@ class Desk:
             return tuple(reversed(self._entries.values()))
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call ``changed`` from any thread whenever :meth:`entries` does; returns what ends this."""
+        """Call ``changed`` from any thread whenever :meth:`entries` does; returns what ends it."""
         with self._lock:
             self._changed.append(changed)
 
@@ -168,5 +168,3 @@ def problem_of(error: Exception) -> str:
 def under_way(entries: tuple[Entry, ...]) -> dict[str, Entry]:
     """By replica, and :data:`POOL`, the order that it is busy with."""
     return {name: entry for entry in entries if entry.runs for name in entry.touched}
-
-

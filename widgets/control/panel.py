@@ -131,11 +131,13 @@ def offered(now: ReplicaState) -> tuple[Verb, ...]:
 def _done(entry: Entry) -> dict[str, Any]:
     failed = "failed: " if entry.has_failed else ""
     took = "" if entry.ended_s is None else f" ({max(0.0, entry.ended_s - entry.began_s):.1f} s)"
+    first, _, more = entry.text.partition("\n")
     return {
         "id": entry.order_id,
         "time": clock(entry.began_s),
         "what": str(entry.order),
-        "text": "under way" if entry.runs else f"{failed}{entry.text}{took}",
+        "text": "under way" if entry.runs else f"{failed}{first}{took}",
+        "more": more,
         "tone": "busy" if entry.runs else "bad" if entry.has_failed else "good",
     }
 

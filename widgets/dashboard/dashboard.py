@@ -11,14 +11,15 @@ from widgets.dashboard.door import Door
 from widgets.dashboard.frame import Frame
 from widgets.dashboard.links import link_host, link_template, page_link
 from widgets.dashboard.options import check_options, is_everywhere, netloc
-from widgets.dashboard.pages import FIRST_PAGE, PATHS
-from widgets.sources import feed_of
+from widgets.dashboard.pages import FIRST_PAGE
+from widgets.sources import feed_of, verbs_of
 from workbench.aio import LoopThread
 from workbench.errors import ConfigError
 
 if TYPE_CHECKING:
     from widgets.dashboard.options import Options
     from widgets.dashboard.site import Site
+    from widgets.sources import PoolVerbs
     from workbench.metrics.feed import Feed
 
 START_S = 60.0
@@ -39,6 +40,7 @@ def serve(
     prefix: str = "",
     password: str | None = None,
     link: str | None = None,
+    control: PoolVerbs | None = None,
 ) -> Dashboard:
     """Serve a pool's dashboard until it is closed or this process ends.
 
@@ -56,19 +58,28 @@ def serve(
         link: where a browser finds a page, for a proxy: ``https://lab.example/dash/{page}`` or
             ``/user/{JUPYTERHUB_USER}/proxy/{port}/{page}``, with variables of the environment.
             ``WORKBENCH_DASHBOARD_LINK`` is the default; JupyterHub is found by itself.
+        control: the pool's verbs, such as a ``Workbench``, for a page on which whoever may look
+            may manage the pool; None for no such page.
 
     Raises:
         ConfigError: an argument is wrong, the port is taken; nothing was started.
     """
     feed = feed_of(source)
     options = check_options(address, port, prefix, password)
-    return Dashboard(feed, options, link_template(link, os.environ))
+    verbs = None if control is None else verbs_of(control, "control")
+    return Dashboard(feed, options, link_template(link, os.environ), verbs)
 
 
 class Dashboard:
     """A dashboard that is being served. Made by :func:`serve`."""
 
-    def __init__(self, feed: Feed, options: Options, template: str | None) -> None:
+    def __init__(
+        self,
+        feed: Feed,
+        options: Options,
+        template: str | None,
+        control: PoolVerbs | None = None,
+    ) -> None:
         self._options = options
         self._template = template
         self._title = f"{feed.name}: dashboard"
@@ -76,13 +87,13 @@ class Dashboard:
         self.port = int(listening.getsockname()[1])
         self._loop: LoopThread | None = LoopThread("workbench-dashboard")
         try:
-            self._site = self._loop.run(self._open(feed, listening), START_S)
+            self._site = self._loop.run(self._open(feed, listening, control), START_S)
         except BaseException:
             self._loop.close()
             listening.close()
             raise
 
-    async def _open(self, feed: Feed, listening: socket.socket) -> Site:
+    async def _open(self, feed: Feed, listening: socket.socket, control: PoolVerbs | None) -> Site:
         from widgets.dashboard.site import Site
 
         door = Door(
@@ -90,7 +101,7 @@ class Dashboard:
             has_link=self._template is not None,
             link_host=link_host(self._template),
         )
-        return Site(feed, self._options, door, listening)
+        return Site(feed, self._options, door, listening, control)
 
     @property
     def password(self) -> str | None:
@@ -110,8 +121,8 @@ class Dashboard:
         Raises:
             ConfigError: there is no such page.
         """
-        if page not in PATHS:
-            raise ConfigError("page", f"{page!r}", allowed=PATHS)
+        if page not in self._site.paths:
+            raise ConfigError("page", f"{page!r}", allowed=self._site.paths)
         if self._template is None:
             return f"{self.url}{page}"
         path = f"{self._options.prefix}/{page}".removeprefix("/")

@@ -15,8 +15,12 @@ class Page:
     plots: tuple[str, ...]
     """Names in :data:`PLOTS`."""
     download: str = ""
-    """The table behind it, see :mod:`widgets.dashboard.downloads`; empty for a picture alone, which
-    has nothing around it."""
+    """The table behind it, see :mod:`widgets.dashboard.downloads`; empty where there is none."""
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it is a picture with nothing around it."""
+        return "/" in self.name
 
 
 PLOTS = {
@@ -42,6 +46,10 @@ PAGES = (
     Page("events", "Events", ("events",), "events"),
 )
 
+CONTROL = "control"
+CONTROL_PAGE = Page(CONTROL, "Control", (CONTROL,))
+"""Only where the dashboard may manage its pool."""
+
 FIRST_PAGE = PAGES[0].name
 PATHS = (*(page.name for page in PAGES), "plots", *(f"plot/{name}" for name in PLOTS))
-"""Everything that a browser can be sent to."""
+"""Everything that a browser can be sent to, the page of control aside."""

@@ -56,6 +56,7 @@ class Painter:
         decoder: of its tokens.
         now: seconds since 1970.
         clock: seconds, rising.
+        more: further pictures by name, which need nothing but the view.
     """
 
     def __init__(
@@ -64,8 +65,10 @@ class Painter:
         decoder: Decoder,
         now: Callable[[], float],
         clock: Callable[[], float],
+        more: Mapping[str, Callable[[FeedView], Picture]] | None = None,
     ) -> None:
         self.feed = feed
+        self._of_the_view = {**OF_THE_VIEW, **(more or {})}
         self._decoder = decoder
         self._now = now
         self._flows = Flows()
@@ -89,10 +92,13 @@ class Painter:
         except Exception as error:  # noqa: BLE001 one picture that fails must not end the page
             problem = prose(f"{type(error).__name__}: {error}", 600)
             with self._lock:
-                picture, place = self._good.get(request, (Picture(PLOTS[request.plot]), Place()))
+                picture, place = self._good.get(request, (self._blank(request), Place()))
             return Built(replace(picture, error=problem).to_json(), place)
         self._keep(request, picture, place)
         return built
+
+    def _blank(self, request: Request) -> Picture:
+        return Picture(PLOTS.get(request.plot, request.plot.capitalize()))
 
     def _keep(self, request: Request, picture: Picture, place: Place) -> None:
         with self._lock:
@@ -103,8 +109,8 @@ class Painter:
 
     def _paint(self, request: Request) -> tuple[Picture, Place]:
         view = self._view(request)
-        if request.plot in OF_THE_VIEW:
-            return OF_THE_VIEW[request.plot](view), Place()
+        if request.plot in self._of_the_view:
+            return self._of_the_view[request.plot](view), Place()
         if request.plot == "progress":
             return progress_picture(view, request.selected or None), Place()
         if request.plot == "rollouts":

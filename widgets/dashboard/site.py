@@ -16,11 +16,12 @@ from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop
 from tornado.web import RequestHandler
 
+from widgets.dashboard.control import ControlRoom, ControlViewer
 from widgets.dashboard.decoding import Decoder, load_decode
 from widgets.dashboard.downloads import Archive, Download
 from widgets.dashboard.gallery import Gallery
 from widgets.dashboard.keys import Keys
-from widgets.dashboard.pages import PAGES, PATHS, PLOTS, Page
+from widgets.dashboard.pages import CONTROL, CONTROL_PAGE, PAGES, PATHS, PLOTS, Page
 from widgets.dashboard.plots import Painter
 from widgets.dashboard.shell import render, template
 from widgets.dashboard.viewer import Viewer
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from widgets.dashboard.door import Door
     from widgets.dashboard.options import Options
+    from widgets.sources import PoolVerbs
     from workbench.metrics.feed import Feed
 
 log = logging.getLogger(__name__)
@@ -65,12 +67,24 @@ class Site:
         options: where it listens.
         door: who is let in.
         listening: where it is reached; closed with it.
+        control: what viewers may do to the pool; None for nothing.
     """
 
-    def __init__(self, feed: Feed, options: Options, door: Door, listening: socket.socket) -> None:
+    def __init__(
+        self,
+        feed: Feed,
+        options: Options,
+        door: Door,
+        listening: socket.socket,
+        control: PoolVerbs | None = None,
+    ) -> None:
         self.feed = feed
         self._has_password = options.password is not None
-        self.painter = Painter(feed, Decoder(load_decode, self._refresh), time.time, time.monotonic)
+        self._room = ControlRoom(control, self._refresh) if control else None
+        self._pages = (*PAGES, CONTROL_PAGE) if control else PAGES
+        decoder = Decoder(load_decode, self._refresh)
+        more = self._room.pictures() if self._room else None
+        self.painter = Painter(feed, decoder, time.time, time.monotonic, more)
         self.gallery = Gallery(self.painter, self._subscribe)
         keys = Keys(options.password, listening.getsockname()[1])
         self._tornado = GuardedTornado(
@@ -99,6 +113,8 @@ class Site:
     async def close(self) -> None:
         """Let go of the pool, of every browser and of the socket."""
         self._http.stop()
+        if self._room:
+            self._room.close()
         await self._tornado.say_goodbye()
         self.gallery.close()
         for shown in self._tornado.applications.values():
@@ -120,6 +136,11 @@ class Site:
 
         return Ticker.of(self.feed).subscribe(hear)
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Everything that a browser can be sent to."""
+        return (*PATHS, CONTROL) if self._room else PATHS
+
     # -- routes -----------------------------------------------------------------------------
 
     def _applications(self) -> dict[str, Application]:
@@ -128,7 +149,7 @@ class Site:
             f"/{page.name}": Application(  # type: ignore[no-untyped-call]
                 FunctionHandler(partial(self._fill, page))
             )
-            for page in (*PAGES, *alone)
+            for page in (*self._pages, *alone)
         }
 
     def _routes(self, keys: Keys) -> list[tuple[Any, ...]]:
@@ -136,7 +157,7 @@ class Site:
             (r"/?", Root),
             (r"/plots", Plots, {"variables": self._variables("plots")}),
             (r"/liveness", Liveness),
-            (r"/login", Login, {"keys": keys, "pages": PATHS}),
+            (r"/login", Login, {"keys": keys, "pages": self.paths}),
             (r"/logout", Logout, {"keys": keys}),
             (r"/download/pool\.zip", Archive, {"feed": self.feed}),
             (r"/download/(\w+)\.(csv|parquet)", Download, {"painter": self.painter}),
@@ -145,7 +166,7 @@ class Site:
     def _variables(self, path: str) -> dict[str, Any]:
         return {
             "pool": self.feed.name,
-            "pages": PAGES,
+            "pages": self._pages,
             "current": path,
             "up": upwards(path),
             "has_password": self._has_password,
@@ -155,12 +176,16 @@ class Site:
         doc.title = f"{page.title}: {self.feed.name}"
         doc.template = template("page.html.j2")
         doc.template_variables.update(
-            self._variables(page.name), plots=page.plots, alone=not page.download
+            self._variables(page.name), plots=page.plots, alone=page.is_alone
         )
         doc.config.update(reconnect_session=False, notify_connection_status=False)
         request = getattr(doc.session_context, "request", None)
         asked = request.arguments if request else {}
-        Viewer(self, doc, page, {name: text_of(texts) for name, texts in asked.items()})
+        values = {name: text_of(texts) for name, texts in asked.items()}
+        if self._room and page is CONTROL_PAGE:
+            ControlViewer(self._room, self, doc, values)
+        else:
+            Viewer(self, doc, page, values)
 
 
 def _log(handler: RequestHandler) -> None:

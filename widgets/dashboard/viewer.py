@@ -38,12 +38,12 @@ class Viewer:
         self._page = page
         plots = page.plots
         self._doc = doc
-        shown = plots if page.download else ()
+        shown = () if page.is_alone else plots
         self._bar = Bar(
             fields=[field.as_json() for plot in shown for field in FIELDS.get(plot, ())],
             values=dict(wish for plot in plots for wish in wishes_of(plot, values)),
         )
-        self._views = {plot: PictureView(window={"length_s": LENGTH_S}) for plot in plots}
+        self._views = {plot: self._view_of(plot) for plot in plots}
         self._seen: dict[str, tuple[Request, int]] = {}
         self._bar.param.watch(self._asked, ["values", "hidden"])
         for view in self._views.values():
@@ -57,6 +57,11 @@ class Viewer:
         doc.on_event("document_ready", self._drawn)
         doc.add_periodic_callback(self._look_soon, PULL_MS)
         doc.on_session_destroyed(lambda _: site.gallery.leave(self))
+
+    def _view_of(self, plot: str) -> PictureView:
+        """What shows a picture."""
+        del plot
+        return PictureView(window={"length_s": LENGTH_S})
 
     def _drawn(self, event: Any) -> None:
         """The browser has the page; what was sent before could be lost on the way."""
@@ -106,8 +111,9 @@ class Viewer:
         self._views[plot].picture = built.text
         if plot in FIELDS:
             self._bar.note = {"text": built.place.text, "last": built.place.last}
+        if not self._page.is_alone:
+            self._bar.notice = notice_of(self._site.feed)
         if self._page.download:
             window = self._views[plot].window
             table, values = self._page.download, self._bar.values
-            self._bar.notice = notice_of(self._site.feed)
             self._bar.links = links(table, upwards(self._page.name), window, values)

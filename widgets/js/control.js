@@ -1,8 +1,8 @@
 // The panel that manages a pool. What it asks and hears is told in widgets/control/clerk.py.
 
+import { name } from "./asking.js";
 import { html, setAttribute, setText } from "./dom.js";
 import { clock } from "./format.js";
-import { name } from "./asking.js";
 import { poolTools } from "./pooltools.js";
 import { replicaRow } from "./replicarow.js";
 
@@ -20,6 +20,7 @@ class Shown {
     this.asked = new Map(); // orders that are not seen in the panel yet, by id
     this.replies = { told: {}, logs: {} };
     this.rows = new Map();
+    this.lines = new Map(); // of what was asked, by id
     this.order = "";
     this.heardAt = seconds();
     this.build();
@@ -64,9 +65,11 @@ class Shown {
   draw() {
     const text = this.model.get("picture");
     if (!text) return;
-    if (text !== this.text) this.heardAt = seconds();
-    this.text = text;
-    this.picture = JSON.parse(text);
+    if (text !== this.text) {
+      this.text = text;
+      this.picture = JSON.parse(text);
+      this.heardAt = seconds();
+    }
     this.root.hidden = false;
     setAttribute(this.root, "aria-label", this.picture.title);
     setText(this.title, this.picture.title);
@@ -92,16 +95,15 @@ class Shown {
   }
 
   drawDone({ done }) {
-    while (this.done.children.length > done.length) this.done.lastChild.remove();
-    while (this.done.children.length < done.length) {
-      const texts = ["time", "what", "text"].map((name) => html("span", { class: name }));
-      this.done.append(html("li", {}, ...texts));
-    }
-    done.forEach((entry, place) => {
-      const line = this.done.children[place];
-      setAttribute(line, "class", entry.tone);
-      [entry.time, entry.what, entry.text].forEach((text, at) => setText(line.children[at], text));
+    const lines = done.map((entry) => {
+      const line = this.lines.get(entry.id) ?? new Line();
+      line.draw(entry);
+      return [entry.id, line];
     });
+    const changed = lines.length !== this.lines.size || lines.some(([, line], place) =>
+      this.done.children[place] !== line.root);
+    this.lines = new Map(lines);
+    if (changed) this.done.replaceChildren(...lines.map(([, line]) => line.root));
     this.done.hidden = done.length === 0;
   }
 
@@ -211,6 +213,23 @@ class Shown {
   question(question) {
     this.open?.close();
     this.open = question;
+  }
+}
+
+// What came of an order; what is longer than a line can be opened.
+class Line {
+  constructor() {
+    this.texts = ["time", "what", "text"].map((name) => html("span", { class: name }));
+    this.rest = html("pre");
+    this.more = html("details", { hidden: "" }, html("summary", {}, "more"), this.rest);
+    this.root = html("li", {}, ...this.texts, this.more);
+  }
+
+  draw({ time, what, text, more, tone }) {
+    setAttribute(this.root, "class", tone);
+    [time, what, text].forEach((shown, place) => setText(this.texts[place], shown));
+    setText(this.rest, more);
+    this.more.hidden = !more;
   }
 }
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ray
 
 from workbench.cluster.joining import check_same, join
 from workbench.cluster.vigil import Vigil, answers
-
-if TYPE_CHECKING:
-    from workbench.cluster.placement import Resources
 
 
 class _Place:
@@ -93,6 +90,12 @@ def connect(address: str | None = None) -> Connection:
         return Connection(_place)
 
 
+def is_in_cluster(address: str | None = None) -> bool:
+    """Whether :func:`connect` would join a cluster that is there, and start none."""
+    named = address or os.environ.get("RAY_ADDRESS")
+    return ray.is_initialized() or (named is not None and named != "local")
+
+
 def current_vigil() -> Vigil | None:
     """Over the cluster that this process is in, where it is not this process's own."""
     return _place.vigil if _place is not None else None
@@ -102,14 +105,6 @@ def cluster_address() -> str:
     """Of the head of the cluster that this process is in."""
     address: str = ray.get_runtime_context().gcs_address
     return address
-
-
-def free_resources() -> list[Resources]:
-    """What is free on each live node."""
-    untyped: Any = ray
-    free = untyped._private.state.available_resources_per_node()
-    alive = [node["NodeID"] for node in untyped.nodes() if node["Alive"]]
-    return [free.get(node_id, {}) for node_id in alive]
 
 
 def has_gpus() -> bool:

@@ -77,12 +77,6 @@ def plan(
         ConfigError: ``oversubscribe`` on GPUs.
         NoRoomError: says what is needed and what the nodes have.
     """
-    if nodes and not isinstance(nodes[0], Node):  # TRANSITION
-        bare = [Node(str(i), f"node {i}", n, n) for i, n in enumerate(nodes)]
-        seat = plan(
-            bare, on_gpu=on_gpu, replicas=replicas, devices=devices, memory_bytes=memory_bytes
-        )[0]
-        return Placement(seat.device, seat.bundle, seat.threads)
     if on_gpu and oversubscribe and devices:
         raise ConfigError(
             "oversubscribe", "replicas do not share GPUs", allowed="False in a cluster with GPUs"
@@ -155,7 +149,8 @@ def _bundle(on_gpu: bool, devices: int, memory_bytes: int, oversubscribe: bool) 
 
 def _spread(room: Mapping[str, int], replicas: int, counts: Counter[str]) -> list[str]:
     """Hosts, each the one with the fewest replicas so far; ties to the one with the most room."""
-    left, hosts = dict(room), []
+    left = dict(room)
+    hosts: list[str] = []
     for _ in range(replicas):
         host = min((h for h, n in left.items() if n), key=lambda h: (counts[h], -left[h]))
         left[host] -= 1
@@ -166,7 +161,8 @@ def _spread(room: Mapping[str, int], replicas: int, counts: Counter[str]) -> lis
 
 def _pack(room: Mapping[str, int], replicas: int, rest: Mapping[str, float]) -> list[str]:
     """Hosts: the roomiest are filled, and what remains goes to the one where it fits best."""
-    left, hosts = dict(room), []
+    left = dict(room)
+    hosts: list[str] = []
     while remaining := replicas - len(hosts):
         for_all = [h for h, n in left.items() if n >= remaining]
         if for_all:
@@ -217,13 +213,3 @@ def _share(resources: Resources, bundle: Resources) -> float:
 
 def _amount(name: str, value: float) -> str:
     return f"{value / GIB:.1f} GiB" if name == "memory" else f"{value:g}"
-
-
-# -- TRANSITION, removed with the last importer of Placement --
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    device: str
-    bundle: dict[str, float]
-    threads: int

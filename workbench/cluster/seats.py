@@ -97,7 +97,7 @@ async def reserve(seat: Seat, name: str, timeout_s: float) -> PlacementGroup | N
     """
     if not seat.bundle:
         return None
-    group = placement_group(
+    group: PlacementGroup = placement_group(
         [seat.bundle],
         strategy="STRICT_PACK",
         name=name,

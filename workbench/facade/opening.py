@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.aio import LoopThread
-from workbench.cluster.connection import connect
+from workbench.cluster.connection import cluster_address, connect, is_in_cluster
+from workbench.cluster.head import start_head, stop_head
 from workbench.cluster.lookup import find_pool, unknown_pool
 from workbench.cluster.manager import LLMServerManager, check_config
+from workbench.cluster.registry import PoolEntry
 from workbench.config import DEFAULT_POLICY, PoolConfig, RoutingConfig
 from workbench.errors import ConfigError
 from workbench.facade.players import Players
@@ -17,6 +20,7 @@ from workbench.facade.progress import Progress
 from workbench.facade.reach import Reach
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from contextlib import ExitStack
 
     from workbench.client import LLMServerClient
@@ -43,6 +47,7 @@ def open_pool(
     workers: int,
     options: dict[str, Any],
     *,
+    detached: bool,
     progress: bool,
 ) -> Opened:
     """Attach to the pool of this name, or start one.
@@ -54,6 +59,7 @@ def open_pool(
         address: of a Ray cluster.
         workers: processes that play rollouts.
         options: of the pool's configuration, those that were given.
+        detached: it outlives this process.
         progress: show how far replicas are.
 
     Raises:
@@ -67,16 +73,18 @@ def open_pool(
     found = None if name is None else find_pool(name, address)
     if found is not None:
         stack.callback(found.connection.close)
-        _check_attaching(found, options, is_new=is_new)
+        _check_attaching(
+            found, options | {"detached": True} if detached else options, is_new=is_new
+        )
         players = Players(found.entry.model, workers)
         loop = _own_loop(stack, players)
         manager = loop.run(LLMServerManager.of(found.entry, found.controller))
         return _opened(stack, loop, manager, players)
     config = pool_config(model, name, options)
     players = Players(config.model, workers)
-    stack.callback(connect(address).close)
-    loop = _own_loop(stack, players)
-    manager = loop.run(_start(config, players, Progress(enabled=progress)))
+    with _place(stack, config, address, detached=detached) as entry:
+        loop = _own_loop(stack, players)
+        manager = loop.run(_start(config, players, entry, Progress(enabled=progress)))
     opened = _opened(stack, loop, manager, players)
     loop.run(players.ready(opened.client))
     return opened
@@ -135,10 +143,35 @@ def _own_loop(stack: ExitStack, players: Players) -> LoopThread:
     return loop
 
 
-async def _start(config: PoolConfig, players: Players, shown: Progress) -> LLMServerManager:
+@contextmanager
+def _place(
+    stack: ExitStack, config: PoolConfig, address: str | None, *, detached: bool
+) -> Iterator[PoolEntry]:
+    """Join a cluster, or start Ray here; a head that was started for a pool ends if that fails."""
+    if not detached:
+        stack.callback(connect(address).close)
+        yield PoolEntry.of_process(config.name, config.model, cluster_address())
+        return
+    if is_in_cluster(address):
+        stack.callback(connect(address).close)
+        yield PoolEntry.of_process(config.name, config.model, cluster_address(), kind="detached")
+        return
+    pid, head = start_head()
+    entry = PoolEntry.of_process(config.name, config.model, head, pid, "head")
+    try:
+        stack.callback(connect(head).close)
+        yield entry
+    except BaseException:
+        stop_head(entry.pid, entry.process_start)
+        raise
+
+
+async def _start(
+    config: PoolConfig, players: Players, entry: PoolEntry, shown: Progress
+) -> LLMServerManager:
     """The pool; the players read the tokenizer meanwhile."""
     players.load()
-    return await LLMServerManager.create(config, on_progress=shown.replicas)
+    return await LLMServerManager.create(config, entry=entry, on_progress=shown.replicas)
 
 
 def _opened(

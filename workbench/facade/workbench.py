@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from workbench.aio import polite
 from workbench.client import LLMServerClient
+from workbench.cluster.verbs import PoolVerbs
 from workbench.errors import ConfigError, NoRoomError, PoolClosedError
 from workbench.facade.handle import Rollout
 from workbench.facade.opening import open_pool
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from workbench.rollout.loop import AgentLoopBase
     from workbench.rollout.rewards import Reward
     from workbench.rollout.tasks import Tasks
+    from workbench.supervision import SupervisionConfig
     from workbench.types import PoolSnapshot, SamplingParams
 
 T = TypeVar("T")
@@ -60,7 +62,7 @@ class Reply:
         return f"Reply({self.text!r}, {len(self.prompt_ids)} prompt tokens, {self.output})"
 
 
-class Workbench:
+class Workbench(PoolVerbs):
     """A pool of replicas of one model, ready when the constructor returns.
 
     With nothing but the ``name`` of a pool that runs, the object is *attached* to that pool: all
@@ -75,6 +77,12 @@ class Workbench:
         policy: how sessions find their replica: a name, an object or a class with ``choose``.
         routing: everything else about routing (capacity, health, delays).
         deterministic: the same session ids get the same replicas and seeds in every process.
+        detached: it outlives this process, until :meth:`down` or ``workbench down``; where no Ray
+            cluster is named, one is started on this machine for it.
+        placement: ``pack`` (the default) fills one node before the next, ``spread`` uses many.
+        oversubscribe: allow more replicas than cores, where there are no GPUs.
+        openai_routes: give each replica's address vLLM's OpenAI routes too.
+        supervision: when a replica counts as failed, and how often it is replaced.
         workers: processes that play agent loops; 0 plays them in this one.
         address: a Ray cluster; else ``RAY_ADDRESS``, else the pool ``name`` of this machine, else
             Ray is started here.
@@ -101,6 +109,11 @@ class Workbench:
         policy: Any = None,
         routing: RoutingConfig | None = None,
         deterministic: bool | None = None,
+        detached: bool = False,
+        placement: str | None = None,
+        oversubscribe: bool | None = None,
+        openai_routes: bool | None = None,
+        supervision: SupervisionConfig | None = None,
         workers: int = 1,
         address: str | None = None,
         engine: str | None = None,
@@ -115,6 +128,10 @@ class Workbench:
             "routing": routing,
             "policy": policy,
             "deterministic": deterministic,
+            "placement": placement,
+            "oversubscribe": oversubscribe,
+            "openai_routes": openai_routes,
+            "supervision": supervision,
             "engine": engine,
             "start_timeout_s": start_timeout_s,
             "sample_s": sample_s,
@@ -128,7 +145,14 @@ class Workbench:
         given = {option: value for option, value in asked.items() if value is not None}
         try:
             self._pool = open_pool(
-                self._steps, model, name, address, workers, given, progress=progress
+                self._steps,
+                model,
+                name,
+                address,
+                workers,
+                given,
+                detached=detached,
+                progress=progress,
             )
         except BaseException as error:
             self._steps.close()

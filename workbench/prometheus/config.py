@@ -13,7 +13,7 @@ import yaml
 from workbench.errors import ConfigError
 from workbench.prometheus.files import alone, back_up, read, replace
 from workbench.prometheus.jobs import compose, replace_jobs, serialize
-from workbench.prometheus.server import PrometheusError, reload_prometheus
+from workbench.prometheus.server import PrometheusError, checked_url, reload_prometheus
 from workbench.prometheus.targets import sd_path, target, target_groups, write_targets
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def update_prometheus_config(
     name: str = "workbench",
     exporter_address: str | None = None,
     sd_file: StrPath | None = None,
+    sd_url: str | None = None,
     credentials_file: StrPath | None = None,
     prometheus_url: str | None = None,
     scrape_interval_s: float = 5.0,
@@ -51,6 +52,8 @@ def update_prometheus_config(
         sd_file: a ``.json`` file for the replicas' addresses, which the server has to be able to
             read at this path; :func:`write_targets` then follows the pool without a reload. Given
             one, the job stays while there are no replicas.
+        sd_url: where Prometheus asks for the replicas by itself, in place of ``server_addresses``:
+            a pool's exporter answers at ``/targets``.
         credentials_file: holds the bearer token that replicas and exporter want; it is the server
             that reads it.
         prometheus_url: of the server, to make it take the file and check that it did.
@@ -67,7 +70,8 @@ def update_prometheus_config(
     if credentials_file is not None:
         common["authorization"] = {"credentials_file": str(Path(credentials_file).absolute())}
     jobs = []
-    if found := _replicas(server_addresses, labels, sd_file, common["scrape_interval"]):
+    groups = target_groups(server_addresses, labels, "server_addresses")
+    if found := _discovery(groups, sd_file, sd_url, common):
         jobs.append({"job_name": f"{name}/replicas"} | common | found)
     if exporter_address is not None:
         there = {"targets": [target(exporter_address, "exporter_address")]}
@@ -103,15 +107,25 @@ def write_config_file(path: StrPath, config: Mapping[str, Any]) -> None:
     replace(Path(path), text, "path")
 
 
-def _replicas(
-    addresses: Addresses, labels: Mapping[str, str], sd_file: StrPath | None, interval: str
+def _discovery(
+    groups: Sequence[Mapping[str, Any]],
+    sd_file: StrPath | None,
+    sd_url: str | None,
+    common: Mapping[str, Any],
 ) -> dict[str, Any]:
     """How Prometheus finds the replicas; empty where there are none to find."""
-    groups = target_groups(addresses, labels, "server_addresses")
+    # Network file systems tell nobody of a change, so that files are read again by themselves too.
+    again = {"refresh_interval": common["scrape_interval"]}
+    if sd_url is not None:
+        if groups or sd_file is not None:
+            allowed = "no server_addresses and no sd_file beside it"
+            raise ConfigError(
+                "sd_url", "the replicas are given in another way too", allowed=allowed
+            )
+        key = {k: v for k, v in common.items() if k == "authorization"}
+        return {"http_sd_configs": [{"url": checked_url(sd_url, "sd_url")} | again | key]}
     if sd_file is not None:
-        # Network file systems tell nobody of a change, so the file is also read again by itself.
-        files = {"files": [sd_path(sd_file, "sd_file")], "refresh_interval": interval}
-        return {"file_sd_configs": [files]}
+        return {"file_sd_configs": [{"files": [sd_path(sd_file, "sd_file")]} | again]}
     return {"static_configs": groups} if groups else {}
 
 
@@ -132,9 +146,10 @@ def _check_running(
 
 
 def _whom(job: Mapping[str, Any]) -> list[str]:
-    """The targets of a job, and the files that have more."""
+    """The targets of a job, and where it finds more."""
     static = [target for group in job.get("static_configs", ()) for target in group["targets"]]
-    return sorted(static + [f for sd in job.get("file_sd_configs", ()) for f in sd["files"]])
+    files = [file for sd in job.get("file_sd_configs", ()) for file in sd["files"]]
+    return sorted(static + files + [sd["url"] for sd in job.get("http_sd_configs", ())])
 
 
 def _pool_labels(name: str) -> dict[str, str]:

@@ -40,9 +40,7 @@ def reload_prometheus(url: str, *, timeout_s: float = 10.0) -> dict[str, Any]:
         PrometheusError: it cannot be reached, has no ``--web.enable-lifecycle``, or does not take
             its configuration, in its own words; it then runs on with the one it had.
     """
-    split = urlsplit(url)
-    if split.scheme not in {"http", "https"} or not split.hostname:
-        raise ConfigError("prometheus_url", f"{url!r}", allowed="http://host:port or https://…")
+    checked_url(url, "prometheus_url")
     _ask(url, "/-/reload", timeout_s, method="POST")
     reloaded = _RELOADED.search(_ask(url, "/metrics", timeout_s))
     if reloaded and float(reloaded[1]) != 1:
@@ -53,6 +51,22 @@ def reload_prometheus(url: str, *, timeout_s: float = 10.0) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, yaml.YAMLError) as error:
         raise PrometheusError(f"{url} does not say what it runs with: {error}") from error
     return config
+
+
+def checked_url(url: str, field: str) -> str:
+    """The URL.
+
+    Raises:
+        ConfigError: it is none of a web server; ``field`` says whose it is.
+    """
+    try:
+        split = urlsplit(url)
+        is_one = split.scheme in {"http", "https"} and bool(split.hostname)
+    except (ValueError, TypeError, AttributeError):
+        is_one = False
+    if not is_one:
+        raise ConfigError(field, f"{url!r}", allowed="http://host:port or https://host:port")
+    return url
 
 
 def _ask(url: str, path: str, timeout_s: float, method: str = "GET") -> bytes:

@@ -7,7 +7,6 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -176,7 +175,22 @@ def test_the_cache_is_orange_from_90_and_red_from_98_percent():
     assert steps == [("green", None), ("orange", 0.90), ("red", 0.98)]
 
 
-@pytest.mark.parametrize("field", ["id", "gridPos"])
-def test_no_two_panels_are_one(field):
-    seen = [str(panel[field]) for panel in dashboard()["panels"]]
-    assert len(set(seen)) == len(seen)
+def test_panels_lie_side_by_side():
+    """A panel over another one is not seen, and Grafana drops one of two with the same id."""
+    panels = dashboard()["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken = set()
+    for place in (panel["gridPos"] for panel in panels):
+        cells = {
+            (place["x"] + dx, place["y"] + dy)
+            for dx in range(place["w"])
+            for dy in range(place["h"])
+        }
+        assert not cells & taken
+        assert place["x"] + place["w"] <= 24
+        taken |= cells
+
+
+def test_the_documentation_lists_every_figure():
+    text = (Path(__file__).parents[3] / "docs" / "prometheus.md").read_text()
+    assert set(re.findall(r"\bworkbench_\w+", text)) == names(everything())
