@@ -1,4 +1,4 @@
-"""The command line: ``workbench demo | up | status | dashboard | version``."""
+"""The command line: ``workbench demo | up | status | dashboard | down | version``."""
 
 from __future__ import annotations
 
@@ -62,17 +62,49 @@ def up(
     engine: Annotated[
         str, typer.Option(help="vllm; simulated is for tests and overhead measurements.")
     ] = "vllm",
+    oversubscribe: Annotated[
+        bool, typer.Option(help="Allow more replicas than cores, where there are no GPUs.")
+    ] = False,
+    foreground: Annotated[
+        bool, typer.Option(help="Keep it until Ctrl-C, and end it then.")
+    ] = False,
 ) -> None:
-    """Start a pool and keep it until Ctrl-C."""
+    """Start a pool that stays until ``workbench down``."""
     from workbench.facade import Workbench
 
-    with Workbench(model, replicas, name=name, address=ray_address, engine=engine) as bench:
+    with Workbench(
+        model,
+        replicas,
+        name=name,
+        address=ray_address,
+        engine=engine,
+        oversubscribe=oversubscribe,
+        detached=not foreground,
+        workers=0,
+    ) as bench:
         entry = bench.manager.entry
         typer.echo(f"{bench}")
         typer.echo(f"attach:    Workbench(name={entry.name!r})")
         typer.echo(f"           from elsewhere in the cluster with address={entry.address!r}")
         typer.echo(f"dashboard: workbench dashboard --name {entry.name}")
-        _until_interrupted("the pool")
+        if foreground:
+            _until_interrupted("the pool")
+        else:
+            typer.echo(f"end it:    workbench down --name {entry.name}")
+
+
+@app.command()
+def down(
+    name: Annotated[
+        str | None, typer.Option(help="The pool's; not needed where only one runs.")
+    ] = None,
+    ray_address: RayAddress = None,
+) -> None:
+    """End a pool, whoever started it; nothing of it is left."""
+    from workbench.cluster.ending import end_pool
+
+    entry = end_pool(name or _only_name(ray_address), ray_address)
+    typer.echo(f"{entry.name} is down")
 
 
 @app.command()
@@ -163,7 +195,7 @@ def _line(entry: PoolEntry) -> str:
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.created_s))
     return (
         f"{entry.name}: {entry.model}, since {since}, "
-        f"owned by process {entry.pid} on {entry.host}, Ray at {entry.address}"
+        f"{entry.phrase}, Ray at {entry.address}"
     )
 
 

@@ -135,21 +135,24 @@ class PoolConfig:
             raise ConfigError("sample_s", f"{self.sample_s!r}", allowed=allowed)
         if not _NAME.fullmatch(self.name):
             raise ConfigError("name", f"{self.name!r}", allowed="letters, digits and _ . -")
-        if "model" in self.engine_args:
-            raise ConfigError(
-                "engine_args['model']", "is given by the pool", allowed="the pool's own model="
-            )
-        if self.engine_args.get("data_parallel_size", 1) != 1:
-            raise ConfigError(
-                "engine_args['data_parallel_size']",
-                "is not supported inside a replica",
-                allowed="1; replicas= gives more of them",
-            )
-        _ = self.devices_per_replica  # refuses sizes that are none
+        self._check_engine_args()
         if self.deterministic and self.routing.policy not in ("stable-hash", DEFAULT_POLICY):
             raise ConfigError(
                 "policy", "is not the same in every process", allowed="stable-hash, or the default"
             )
+
+    def _check_engine_args(self) -> None:
+        if "model" in self.engine_args:
+            raise ConfigError(
+                "engine_args['model']", "is given by the pool", allowed="the pool's own model="
+            )
+        if self.engine_args.get("data_parallel_size", 1) != 1:  # sessions could not be pinned
+            raise ConfigError(
+                "engine_args['data_parallel_size']",
+                "is not supported inside a replica",
+                allowed="1; replicas= gives more of them, each with its place in the routing",
+            )
+        _ = self.devices_per_replica  # refuses sizes that are none
 
     @property
     def routing_rules(self) -> RoutingConfig:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import traceback
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import asynccontextmanager
@@ -86,7 +87,12 @@ def play(scenario: Callable[..., Any], *args: Any) -> Any:
         assert {group["state"] for group in groups} <= {"REMOVED"}
         return told
 
-    return asyncio.run(whole())
+    try:
+        return asyncio.run(whole())
+    except NoRoomError:
+        raise
+    except BaseException as error:  # not all that fails here could be sent to the test
+        raise AssertionError("".join(traceback.format_exception(error))) from None
 
 
 @pytest.fixture(scope="module")
@@ -267,6 +273,30 @@ async def closing() -> list[str]:
 
 def test_room_is_found_where_another_pool_is_just_closing(played: Callable[..., Any]) -> None:
     assert played(closing) == ["middle", "middle", "large"]
+
+
+@ray.remote(num_cpus=0)
+class Owner:
+    """Takes seats as a pool's controller does."""
+
+    async def take(self) -> None:
+        (seat,) = await seats.find_room(**ON_GPUS, replicas=1)
+        await seats.reserve(seat, "abandoned", WAIT_S)
+
+
+async def abandoned() -> list[str]:
+    """States of the groups just before their owner is killed."""
+    owner: Any = Owner.remote()
+    await owner.take.remote()
+    states = [g["state"] for g in placement_group_table().values() if g["state"] != "REMOVED"]
+    ray.kill(owner)
+    return states
+
+
+def test_seats_are_given_back_when_the_actor_that_took_them_is_killed(
+    played: Callable[..., Any],
+) -> None:
+    assert played(abandoned) == ["CREATED"]
 
 
 async def leaving() -> tuple[str, list[tuple[str, str]]]:

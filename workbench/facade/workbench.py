@@ -7,59 +7,42 @@ attached to goes on.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import itertools
 import weakref
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from workbench.aio import polite
 from workbench.client import LLMServerClient
+from workbench.cluster.head import stop_head
 from workbench.cluster.verbs import PoolVerbs
 from workbench.errors import ConfigError, NoRoomError, PoolClosedError
+from workbench.facade import cells
+from workbench.facade.asking import Reply, ask
 from workbench.facade.handle import Rollout
-from workbench.facade.opening import open_pool
-from workbench.facade.replica import Replica, replica_row
+from workbench.facade.looks import pool_html, pool_text
+from workbench.facade.opening import open_pool, pool_config
+from workbench.facade.progress import Progress
+from workbench.facade.replica import Replica
 from workbench.facade.routing import Routing
-from workbench.rollout.rendering import Message, task_messages
-from workbench.showing import bundle, table
-from workbench.types import ReplicaState, TokenOutput
+from workbench.showing import bundle
 from workbench.views import view
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping, Sequence
 
     from workbench.cluster.manager import LLMServerManager
-    from workbench.config import RoutingConfig
+    from workbench.config import PoolConfig, RoutingConfig
     from workbench.engines.base import EngineLimits
     from workbench.facade.reach import Reach
     from workbench.metrics.feed import Feed
     from workbench.rollout.loop import AgentLoopBase
+    from workbench.rollout.rendering import Message
     from workbench.rollout.rewards import Reward
     from workbench.rollout.tasks import Tasks
     from workbench.supervision import SupervisionConfig
     from workbench.types import PoolSnapshot, SamplingParams
 
 T = TypeVar("T")
-
-_open: weakref.WeakSet[Workbench] = weakref.WeakSet()
-_numbers = itertools.count(1)
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """An answer in words, with the tokens it was made of."""
-
-    text: str
-    prompt_ids: list[int]
-    output: TokenOutput
-
-    def __str__(self) -> str:
-        return self.text
-
-    def __repr__(self) -> str:
-        return f"Reply({self.text!r}, {len(self.prompt_ids)} prompt tokens, {self.output})"
 
 
 class Workbench(PoolVerbs):
@@ -137,12 +120,34 @@ class Workbench(PoolVerbs):
             "sample_s": sample_s,
             "seed": seed,
         }
+        given = {option: value for option, value in asked.items() if value is not None}
         self._progress = progress
         self._rollouts: weakref.WeakSet[Rollout] = weakref.WeakSet()
         self._dashboards: dict[str, Any] = {}
         self._closed = False
         self._steps = contextlib.ExitStack()
-        given = {option: value for option, value in asked.items() if value is not None}
+        place = cells.spot()
+        former = cells.made_at(place)
+        if former is not None and former._is_made_from(model, name, given):
+            self._take_over(former)
+        else:
+            if former is not None:
+                self._say(f"this cell made the pool {former.config.name!r} before: it is closed")
+                former.close()
+            self._open(model, name, address, workers, given, detached=detached)
+        self.config: PoolConfig = self._pool.reach.manager.config
+        cells.add(self, place)
+
+    def _open(
+        self,
+        model: str | None,
+        name: str | None,
+        address: str | None,
+        workers: int,
+        given: dict[str, Any],
+        *,
+        detached: bool,
+    ) -> None:
         try:
             self._pool = open_pool(
                 self._steps,
@@ -152,15 +157,36 @@ class Workbench(PoolVerbs):
                 workers,
                 given,
                 detached=detached,
-                progress=progress,
+                progress=self._progress,
             )
         except BaseException as error:
             self._steps.close()
-            if isinstance(error, NoRoomError) and _open:
-                raise _with_hint(error) from None
+            held = ", ".join(cells.names())
+            if isinstance(error, NoRoomError) and held:
+                hint = f"Open in this process: {held}; close() gives their places back"
+                raise NoRoomError(f"{error}. {hint}") from None
             raise
-        self.config = self._pool.reach.manager.config
-        _open.add(self)
+
+    def _is_made_from(self, model: str | None, name: str | None, given: dict[str, Any]) -> bool:
+        """Whether the same arguments made this, and its pool is well."""
+        if self.attached or isinstance(self._pool.reach.look(), str):
+            return False
+        config = pool_config(model, name or self.config.name, given)
+        return config == self.config
+
+    def _take_over(self, former: Workbench) -> None:
+        """Be what another object of the same cell was; that one is closed, its pool is not."""
+        self._pool, self._steps = former._pool, former._steps
+        self._rollouts, self._dashboards = former._rollouts, former._dashboards
+        former._closed = True
+        cells.remove(former)
+        versions = sorted(set(self.weight_versions().values()))
+        weights = f", on weights of version {versions[-1]}" if versions[-1:] > [0] else ""
+        name = self._pool.reach.manager.config.name
+        self._say(f"this cell made the pool {name!r} before: it goes on{weights}; close() ends it")
+
+    def _say(self, text: str) -> None:
+        Progress(enabled=self._progress).show(text, last=True)
 
     # -- asking -----------------------------------------------------------------------------
 
@@ -175,27 +201,14 @@ class Workbench(PoolVerbs):
                 conversation goes on by sending all of its messages.
             sampling: by the engine's names; 256 tokens at most unless ``max_tokens`` says more.
         """
-        return self._call(self._generate(prompt, session, sampling))
+        return self._call(ask(self._pool, prompt, session, sampling))
 
     async def agenerate(
         self, prompt: str | Sequence[Message], *, session: str | None = None, **sampling: Any
     ) -> Reply:
         """:meth:`generate` for an ``await``."""
-        asked = self._reach().while_open(self._generate(prompt, session, sampling))
+        asked = self._reach().while_open(ask(self._pool, prompt, session, sampling))
         return await polite(self._pool.reach.loop.submit(asked))
-
-    async def _generate(
-        self, prompt: str | Sequence[Message], session: str | None, sampling: dict[str, Any]
-    ) -> Reply:
-        renderer = await self._pool.players.renderer()
-        asked = {"prompt": prompt} if isinstance(prompt, str) else {"messages": prompt}
-        prompt_ids = renderer.prompt(task_messages(asked))
-        output = await self._pool.client.generate(
-            session or f"ask-{next(_numbers)}",
-            prompt_ids=prompt_ids,
-            sampling_params={"max_tokens": 256, **sampling},
-        )
-        return Reply(renderer.parse(output.token_ids).text, prompt_ids, output)
 
     def client(
         self, client_cls: type[LLMServerClient] = LLMServerClient, **kwargs: Any
@@ -238,7 +251,7 @@ class Workbench(PoolVerbs):
             **loop_args,
         }
         # As many as the engines' batches hold, so that none waits inside an engine.
-        concurrency = self.limits.max_num_seqs * self.config.replicas
+        concurrency = self.limits.max_num_seqs * max(1, len(self.weight_versions()))
         pool = self._pool
         run = self._call(pool.players.begin(pool.client, concurrency, tasks, options))
         decode = self._call(pool.players.renderer()).decode
@@ -327,25 +340,11 @@ class Workbench(PoolVerbs):
         return known
 
     def __repr__(self) -> str:
-        pool = self._pool.reach.look()
-        attached = f", attached to {self.config.name!r}" if self.attached else ""
-        if isinstance(pool, str):
-            return f"Workbench({self.config.model!r}, {pool}{attached})"
-        ready = sum(r.status.state is ReplicaState.READY for r in pool.replicas)
-        in_flight = f"{pool.routing.in_flight} in flight" if pool.routing else "no books"
-        return (
-            f"Workbench({self.config.model!r}, {ready}/{len(pool.replicas)} replicas ready "
-            f"on {pool.device}, {in_flight}{attached})"
-        )
+        name = self.config.name if self.attached else ""
+        return pool_text(self.config.model, self._pool.reach.look(), attached_to=name)
 
     def _repr_html_(self) -> str:
-        pool = self._pool.reach.look()
-        title = f"Workbench: {self.config.model}"
-        attached = ", attached" if self.attached else ""
-        if isinstance(pool, str):
-            return table(title, [], f"{self.config.name}{attached}, {pool}")
-        facts = f"{pool.name}{attached}, on {pool.device}"
-        return table(title, [replica_row(replica) for replica in pool.replicas], facts)
+        return pool_html(self.config, self._pool.reach.look(), attached=self.attached)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         return bundle("pool", self, include, exclude)
@@ -362,12 +361,24 @@ class Workbench(PoolVerbs):
             return
         self._pool.reach.feed.pull()  # what is taken away later is all that there was
         self._closed = self._pool.reach.closed = True
-        _open.discard(self)
+        cells.remove(self)
         for rollout in list(self._rollouts):
             self._steps.callback(rollout.cancel)
         for dashboard in self._dashboards.values():
             self._steps.callback(dashboard.close)
         self._steps.close()  # from the last to the first
+
+    def down(self) -> None:
+        """Stop the pool, also a detached one, or one that this object is only attached to.
+
+        Everybody else's calls end with :class:`PoolClosedError`. Idempotent.
+        """
+        if not self._closed:
+            entry = self.manager.entry
+            self._call(self.manager.down())
+            self.close()
+            if entry.kind == "head":
+                stop_head(entry.pid, entry.process_start)
 
     def __enter__(self) -> Self:
         return self
@@ -387,14 +398,3 @@ class Workbench(PoolVerbs):
 
     def _call(self, coro: Coroutine[Any, Any, T]) -> T:
         return self._pool.reach.call(coro)
-
-
-def _with_hint(error: NoRoomError) -> NoRoomError:
-    held = ", ".join(sorted(bench.config.name for bench in _open))
-    return NoRoomError(f"{error}. Open in this process: {held}; close() gives their places back")
-
-
-@atexit.register
-def _close_all() -> None:
-    for bench in list(_open):
-        bench.close()
