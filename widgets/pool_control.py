@@ -48,8 +48,8 @@ class PoolControl(PoolView):
     """What it is told."""
 
     def __init__(self, source: object) -> None:
+        self._following = threading.RLock()  # first: it is needed to close even a refused one
         self._desk = Desk.of(verbs_of(source))
-        self._following = threading.RLock()
         super().__init__(source, window_s=WINDOW_S)
         self._clerk = Clerk(self._desk, self._feed, weakly(self._tell))
         self.observe(lambda change: self._clerk.hear(change.new), "asks")

@@ -193,10 +193,7 @@ def main() -> None:
 
 def _line(entry: PoolEntry) -> str:
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.created_s))
-    return (
-        f"{entry.name}: {entry.model}, since {since}, "
-        f"{entry.phrase}, Ray at {entry.address}"
-    )
+    return f"{entry.name}: {entry.model}, since {since}, {entry.phrase}, Ray at {entry.address}"
 
 
 def _only_name(ray_address: str | None) -> str:

@@ -376,6 +376,8 @@ class ReplicaStatus(ByFields):
     """How often it was replaced since it last ran well for a while."""
     address: str = ""
     """Of its HTTP routes, as ``http://host:port``."""
+    stages: tuple[tuple[str, float], ...] = ()
+    """What it did while it started, in order, and the seconds that each took."""
 
 
 @dataclass(frozen=True, slots=True)

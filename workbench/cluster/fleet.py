@@ -98,12 +98,15 @@ class Fleet:
         ).remote(self._spec(member, seat))
 
     async def _load(self, member: Member) -> EngineLimits:
+        placed_s = time.monotonic() - member.born_s
         place = await member.handle.where.remote()
+        process_s = time.monotonic() - member.born_s - placed_s
+        member.note(stages=(("finding its place", placed_s), ("starting its process", process_s)))
         member.node_id = member.log_node_id = place.node_id
         member.note(pid=place.pid, node=place.node, log_path=place.log_path)
         limits: EngineLimits
-        limits, address = await member.handle.start.remote()
-        member.note(address=address)
+        limits, address, stages = await member.handle.start.remote()
+        member.note(address=address, stages=member.status.stages + stages)
         return limits
 
     def _spec(self, member: Member, seat: Seat) -> ReplicaSpec:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,30 +68,40 @@ class ReplicaActor:
         self._log = _own_log(spec)
         self._profiles = self._log.with_suffix(".profile")
         self._stage = "placed"
+        self._stages: list[tuple[str, float]] = []
+        self._stage_began_s = time.monotonic()
         self._engine: Engine | None = None
         self._host: EngineHost | None = None
         self._http: HttpServer | None = None
         guard_children()
 
-    async def start(self) -> tuple[EngineLimits, str]:
-        """Load the model; what the engine can take, and the address of the HTTP routes.
+    async def start(self) -> tuple[EngineLimits, str, tuple[tuple[str, float], ...]]:
+        """Load the model.
+
+        Returns:
+            What the engine can take; the address of the HTTP routes; what took how many seconds.
 
         Raises:
             ConfigError: the model cannot be had on this node.
         """
         spec = self._spec
-        self._stage = "preparing the model"
+        self._begin("preparing the model")
         self._engine = engine = await make_engine(spec, str(self._profiles))
-        self._stage = "starting the engine"
+        self._begin("starting the engine")
         self._host = EngineHost(spec.replica_id, engine)
         limits = await self._host.start()
-        self._stage = "opening its HTTP routes"
+        self._begin("opening its HTTP routes")
         at = seats.own_address() if spec.is_open else "127.0.0.1"
         app = await make_app(spec, engine, self._host)
         self._http = HttpServer(app, at, spec.key if spec.is_open else None)
         await self._http.start()
-        self._stage = ""
-        return limits, self._http.address
+        self._begin("")
+        return limits, self._http.address, tuple(self._stages)
+
+    def _begin(self, stage: str) -> None:
+        now_s = time.monotonic()
+        self._stages.append((self._stage, now_s - self._stage_began_s))
+        self._stage, self._stage_began_s = stage, now_s
 
     def where(self) -> Whereabouts:
         """Known from the first moment."""

@@ -136,11 +136,18 @@ class MadeVerbs:
         self._turn(replica_id, ReplicaState.READY)
 
     def update_weights(
-        self, source: Any, *, version: int | None = None, mode: Any = "keep", recompute: bool = False
+        self,
+        source: Any,
+        *,
+        version: int | None = None,
+        mode: Any = "keep",
+        recompute: bool = False,
     ) -> WeightUpdate:
         self._note("publish", source, version, mode, recompute)
         if "broken" in source:
-            raise CheckpointError("lm_head.weight", "is missing", allowed="every tensor of the model")
+            raise CheckpointError(
+                "lm_head.weight", "is missing", allowed="every tensor of the model"
+            )
         version = 4 if version is None else version
         self.pool.versions = dict.fromkeys(self.pool.ids, version)
         self.pool.step()
