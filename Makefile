@@ -25,7 +25,7 @@ ARGS ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup system demo test check format notebooks lab clean
+.PHONY: help setup system demo test check gpu format notebooks lab clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -71,6 +71,9 @@ check: setup  ## ruff, mypy, import contracts
 
 test: check  ## check, then all tests and recipes
 	$(BIN)/pytest $(ARGS)
+
+gpu: setup  ## check on a machine with GPUs what needs them
+	$(BIN)/python -m benchmarks.gpu $(ARGS)
 
 format: setup  ## repair what ruff can
 	$(BIN)/ruff check --fix

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -32,7 +33,7 @@ class Witnesses:
 
     def __init__(self, bench: Workbench, count: int = 4) -> None:
         self._bench = bench
-        self.seen = {f"witness-{n}": Seen(opening(100 + n)) for n in range(count)}
+        self.seen = {f"{uuid.uuid4()}": Seen(opening(100 + n)) for n in range(count)}
         self.error: BaseException | None = None
         self._loop = asyncio.new_event_loop()
         self._over = asyncio.Event()
@@ -69,6 +70,8 @@ class Witnesses:
             for call in [over, *calls]:
                 call.cancel()
             await asyncio.gather(over, *calls, return_exceptions=True)
+            for session in self.seen:
+                client.end_session(session)
             for call in done - {over}:
                 call.result()  # whatever it raised
 
@@ -80,7 +83,7 @@ class Witnesses:
             if delta.token_ids and delta.request_id not in [name for _, name in seen.attempts]:
                 seen.attempts.append((time.monotonic(), delta.request_id))
             seen.tokens += delta.token_ids
-        await self._over.wait()  # it saw more than was asked of it
+        await self._over.wait()
 
     def until_elsewhere(self, struck_s: float) -> float | None:
         """Seconds from then until the last witness that lost its replica had a token elsewhere."""

@@ -1,4 +1,4 @@
-"""Managing a pool in a real browser, on the dashboard and in JupyterLab. The pool is made by hand."""
+"""Managing a pool in a real browser, on the dashboard and in JupyterLab; it is made by hand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from tests.ui.lab import shows
 from tests.ui.scenes import FRAME
 from tests.ui.viewing import WAIT_MS
-from tests.unit.widgets.managed import ManagedPool, MadeVerbs
+from tests.unit.widgets.managed import MadeVerbs, ManagedPool
 from widgets.dashboard import Dashboard, serve
 from workbench.errors import ReplicaStartError
 from workbench.types import ReplicaState
@@ -38,6 +38,7 @@ BUSY = """\
 import time
 from pathlib import Path
 
+print("it has begun", flush=True)
 while not Path("enough").exists():
     time.sleep(0.05)
 """
@@ -93,10 +94,10 @@ def test_a_pool_is_managed_from_the_dashboard(
     lines.first.locator("summary").click()
     expect(page.get_by_text("<b>no memory</b>")).to_be_visible()
     # More replicas come unasked, fewer do not.
-    page.get_by_label("replicas", exact=True).fill("4")
+    page.get_by_label("number of replicas").fill("4")
     press(page, "Scale")
     expect(page.get_by_role("button", name="Restart replica-3")).to_be_visible()
-    page.get_by_label("replicas", exact=True).fill("2")
+    page.get_by_label("number of replicas").fill("2")
     press(page, "Scale")
     expect(asked).to_contain_text("Scale down from 4 to 2?")
     press(asked, "Scale down")
@@ -167,6 +168,7 @@ def test_a_pool_is_managed_from_a_cell_and_a_click_on_a_busy_kernel_is_forgotten
     shows(panel.locator("pre:visible"), "read 1")
     notebook.screenshot(screenshots, "control", 1)
     notebook.run(2, wait=False)
+    shows(notebook.output(2), "it has begun")
     press(panel, "Drain replica-1")
     shows(panel.locator(".notice"), "Not done: nobody answered within 10 s.")
     (path.parent / "enough").touch()

@@ -24,7 +24,7 @@ def registry(tmp_path, monkeypatch):
 
 
 def entry(name):
-    return PoolEntry.of_this_process(name, "smollm2-135m", "127.0.0.1:4000")
+    return PoolEntry.of_process(name, "smollm2-135m", "127.0.0.1:4000")
 
 
 def invoke(*args):

@@ -12,7 +12,7 @@ export function poolTools(panel) {
 class PoolTools {
   constructor(panel) {
     this.panel = panel;
-    this.count = html("input", { type: "number", min: "1", max: "10000", step: "1", "aria-label": "replicas" });
+    this.count = html("input", { type: "number", min: "1", max: "10000", step: "1", "aria-label": "number of replicas" });
     this.scale = button("Scale", () => this.askToScale());
     this.count.addEventListener("keydown", (event) => event.key === "Enter" && this.scale.click());
     this.pause = button("Pause all", () => this.askToPause());

@@ -32,7 +32,7 @@ ANSWER_S = 2.0
 """How long a replica may take to say where it is in its start, or to show its log."""
 
 PLACE_S = 30.0
-"""How long a place that was free may take to be had."""
+"""How long a place may take to come free: that of a process that hangs is given back in 5 s."""
 
 LOG_LINES = 25
 """Log lines in the error of a replica that did not start."""
@@ -88,7 +88,7 @@ class Fleet:
     async def _place(self, member: Member, seat: Seat | None) -> None:
         if seat is None:
             taken = [other.node_id for other in self._members if other.node_id]
-            (seat,) = await find_seats(self._config, 1, taken)
+            (seat,) = await find_seats(self._config, 1, taken, PLACE_S)
         member.seat = seat
         name = f"{self._config.name}-{member.replica_id}"
         member.group = await seats.reserve(seat, name, PLACE_S)

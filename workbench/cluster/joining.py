@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import socket
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -53,8 +55,9 @@ def join(address: str | None) -> None:
         _check_address(address)
         _show_token()
         try:
-            with _loopback(enabled=_is_on_loopback(address)):
-                ray.init(address=address, **quiet)
+            is_near = _is_on_loopback(address)
+            with _loopback(enabled=is_near):
+                ray.init(address=address, runtime_env=None if is_near else our_code(), **quiet)
         except (ConnectionError, RuntimeError) as error:
             problem = f"the Ray cluster at {address!r} does not let this process in: {error}"
             raise ConfigError("address", problem) from error
@@ -71,6 +74,15 @@ def join(address: str | None) -> None:
             )
     except Exception as error:
         raise PoolError(f"Ray did not start on this machine: {error}") from error
+
+
+def our_code() -> dict[str, Any]:
+    """A runtime environment with this project's packages, for nodes that may have none of them.
+
+    What they depend on has to be installed there, vLLM and Ray above all.
+    """
+    found = [importlib.util.find_spec(name) for name in ("workbench", "widgets")]
+    return {"py_modules": [str(Path(s.origin).parent) for s in found if s and s.origin]}
 
 
 def check_same(address: str) -> None:

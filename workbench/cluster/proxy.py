@@ -18,6 +18,7 @@ from workbench.client import LLMServerClient
 from workbench.cluster.ports import RayBalancer, balancer_errors, our_errors
 from workbench.cluster.remote import Remote
 from workbench.errors import ConfigError, PoolClosedError, PoolError
+from workbench.prometheus import update_prometheus_config
 from workbench.weights import check_mode
 
 if TYPE_CHECKING:
@@ -80,6 +81,46 @@ class PoolProxy:
         """
         address, key = await self._ask("scraped")
         return address, key
+
+    async def configure_prometheus(
+        self,
+        config_file: str | os.PathLike[str],
+        *,
+        prometheus_url: str | None = None,
+        credentials_file: str | os.PathLike[str] | None = None,
+        scrape_interval_s: float = 5.0,
+    ) -> None:
+        """Have a Prometheus server scrape this pool; it follows by itself as the pool grows.
+
+        Args:
+            config_file: of the server; everything else that it holds stays.
+            prometheus_url: of the server, to have it take the file and to check that it did.
+            credentials_file: gets the pool's key, for the server to read. Needed where the
+                cluster has several nodes.
+            scrape_interval_s: seconds.
+
+        Raises:
+            ConfigError: the file is no configuration, cannot be written, or a key file is needed.
+            PrometheusError: the server did not take it.
+        """
+        address, key = await self.get_metrics_address()
+        if credentials_file is not None:
+            await in_thread(lambda: _write_key(Path(credentials_file), key))
+        elif not address.startswith("http://127.0.0.1:"):
+            problem = "is needed: the pool's figures can be reached from other machines"
+            raise ConfigError("credentials_file", problem, allowed="a file that the server reads")
+        await in_thread(
+            lambda: update_prometheus_config(
+                config_file,
+                [],
+                name=self.config.name,
+                exporter_address=address,
+                sd_url=f"{address}/targets",
+                credentials_file=credentials_file,
+                prometheus_url=prometheus_url,
+                scrape_interval_s=scrape_interval_s,
+            )
+        )
 
     async def get_balancer(self) -> Any:
         """The balancer actor: :class:`GlobalRequestLoadBalancer` by ``.remote`` calls."""
@@ -340,6 +381,11 @@ class PoolProxy:
         away = PoolError(f"the pool {self.config.name!r} cannot be reached just now")
         with our_errors(gone, away):
             return await self._controller.ask(method, *args, **options)
+
+
+def _write_key(path: Path, key: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(key)
 
 
 def _absolute(path: str | os.PathLike[str]) -> str:

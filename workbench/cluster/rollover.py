@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -202,8 +203,10 @@ class Rollover:
             raise WeightsError(f"no replica took version {update.version}: {told}")
 
     async def _tell(self, update: WeightUpdate) -> None:
-        """Blocks of other weights are no use to anybody."""
+        """Blocks of other weights are of no use to anybody, nor are other weights in memory."""
         took = [u.replica_id for u in update.replicas if not u.error]
-        await self._balancer.forget_caches.remote(took)
+        with contextlib.suppress(RayError):  # one that starts over knows of no blocks anyway
+            await self._balancer.forget_caches.remote(took)
         for node_id in self._spooled_on:
-            await self._nodes.on(node_id).forget_before.remote(update.version)
+            with contextlib.suppress(RayError):
+                await self._nodes.on(node_id).forget_before.remote(update.version)

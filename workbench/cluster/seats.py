@@ -1,25 +1,29 @@
 """Seats in the cluster: what its nodes have, and one placement group for each replica.
 
-A group belongs to the process or the actor that made it and ends with it.
+Ray ends a group once the actor that made it has ended, and also the process that made this actor.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ray
-from ray.util.placement_group import placement_group, remove_placement_group
+from ray import PlacementGroupID
+from ray.util.placement_group import (
+    PlacementGroup,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from workbench.aio import end_task, in_thread
 from workbench.cluster.placement import Node, Seat, emptied, figures, phrase, plan
 from workbench.errors import NoRoomError
-
-if TYPE_CHECKING:
-    from ray.util.placement_group import PlacementGroup
 
 RESOURCES = ("GPU", "CPU", "memory")
 NODE_LABEL = "ray.io/node-id"
@@ -89,7 +93,7 @@ async def reserve(seat: Seat, name: str, timeout_s: float) -> PlacementGroup | N
 
     Args:
         seat: as it was planned; others may have taken it since.
-        name: of the group, unlike that of any other.
+        name: of the group, ``<pool>-<replica id>``; no other may have it.
         timeout_s: how long the seat may take to come free, in seconds.
 
     Raises:
@@ -165,6 +169,18 @@ def release(group: PlacementGroup | None) -> None:
     if group is not None:
         with contextlib.suppress(Exception):  # gone with its owner, its node or the cluster
             remove_placement_group(group)
+
+
+def release_all(pool: str) -> None:
+    """Give back what a pool's controller held that is gone, and did not. It never raises.
+
+    Ray itself does so only when the process that made the controller ends.
+    """
+    name = re.compile(rf"{re.escape(pool)}-replica-\d+")
+    with contextlib.suppress(Exception):  # the cluster is gone
+        for group_id, facts in placement_group_table().items():
+            if name.fullmatch(facts["name"]) and facts["state"] != "REMOVED":
+                release(PlacementGroup(PlacementGroupID.from_hex(group_id)))
 
 
 def own_address() -> str:

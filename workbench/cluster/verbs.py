@@ -179,6 +179,32 @@ class PoolVerbs:
         """
         return self._call(self.manager.log_tail(replica_id, lines))
 
+    def configure_prometheus(
+        self,
+        config_file: str | os.PathLike[str],
+        *,
+        prometheus_url: str | None = None,
+        credentials_file: str | os.PathLike[str] | None = None,
+        scrape_interval_s: float = 5.0,
+    ) -> None:
+        """Have a Prometheus server scrape this pool; it follows by itself as the pool grows.
+
+        Args:
+            config_file: of the server; everything else that it holds stays.
+            prometheus_url: of the server, to have it take the file and to check that it did.
+            credentials_file: gets the pool's key, for the server to read. Needed where the
+                cluster has several nodes.
+            scrape_interval_s: seconds.
+        """
+        self._call(
+            self.manager.configure_prometheus(
+                config_file,
+                prometheus_url=prometheus_url,
+                credentials_file=credentials_file,
+                scrape_interval_s=scrape_interval_s,
+            )
+        )
+
     def addresses(self) -> list[str]:
         """``http://host:port`` of each replica that is ready, with ``/health`` and ``/metrics``."""
         return self._call(self.manager.get_addresses())

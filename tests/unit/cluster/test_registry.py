@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def entry(name: str = "lab", **changes) -> PoolEntry:
-    mine = PoolEntry.of_this_process(name, "smollm2-135m", "127.0.0.1:4000")
+    mine = PoolEntry.of_process(name, "smollm2-135m", "127.0.0.1:4000")
     return dataclasses.replace(mine, **changes)
 
 
@@ -69,7 +69,7 @@ def of_the_parent_as_claimed(folder: Path) -> PoolEntry:
 
 
 def test_the_owner_itself_is_told_so():
-    assert "that this process owns" in str(entry().taken())
+    assert "owned by this process" in str(entry().taken())
 
 
 def test_what_a_dead_owner_left_is_no_pool_and_its_name_is_free(folder):
