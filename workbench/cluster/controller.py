@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
+from workbench.aio import in_thread
+from workbench.cluster import seats
 from workbench.cluster.balancer import MAX_CALLS as BALANCER_CALLS
 from workbench.cluster.balancer import BalancerActor
 from workbench.cluster.exporter import Exporter
@@ -101,6 +103,7 @@ class PoolController:
             ReplicaStartError: one did not come up; those that did are stopped again.
         """
         try:
+            await in_thread(lambda: seats.release_all(self._config.name))  # a former one's
             await self._introduction.tell()
             self._recorder.start()
             await self._exporter.start()

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
+from workbench.aio import in_thread
+from workbench.cluster import seats
 from workbench.cluster.connection import cluster_address, has_gpus
 from workbench.cluster.controller import PoolController
 from workbench.cluster.joining import NAMESPACE
@@ -100,7 +102,7 @@ class LLMServerManager(PoolProxy):
             limits = await _start(controller, on_progress)
         except BaseException:
             Registry().release(entry)
-            controller.kill()
+            await _end(controller, config.name)
             raise
         return cls(controller, config, limits, entry, attached=entry.kind != "owned")
 
@@ -184,9 +186,16 @@ class LLMServerManager(PoolProxy):
             with contextlib.suppress(PoolError):  # it is ended next, whatever it says
                 await self._ask("close")
         finally:
-            self._controller.kill()
+            await _end(self._controller, self.config.name)
             Registry().release(self.entry)
             self._closed = True
+
+
+async def _end(controller: Remote, pool: str) -> None:
+    """End the actor, and what Ray keeps of it while the process that made it lives: its places."""
+    controller.kill()
+    if not controller.gone:
+        await in_thread(lambda: seats.release_all(pool))
 
 
 def _make_controller(config: PoolConfig, entry: PoolEntry) -> Remote:

@@ -15,9 +15,9 @@ from workbench.aio import in_thread
 from workbench.checkpoint.parts import split
 from workbench.checkpoint.values import check_values
 from workbench.client import LLMServerClient
-from workbench.cluster.ports import RayBalancer, balancer_errors, our_errors
-from workbench.cluster.remote import Remote
-from workbench.errors import ConfigError, PoolClosedError, PoolError
+from workbench.cluster.looking import PoolPort
+from workbench.cluster.ports import RayBalancer
+from workbench.errors import ConfigError
 from workbench.prometheus import update_prometheus_config
 from workbench.weights import check_mode
 
@@ -25,12 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from workbench.checkpoint.parts import Part
-    from workbench.cluster.host import HostedView
-    from workbench.config import PoolConfig
-    from workbench.metrics.history import HistoryPage
-    from workbench.metrics.samples import RolloutSnapshot
-    from workbench.trajectory import Trajectory
-    from workbench.types import PoolSnapshot, ReplicaState, ReplicaStatus
+    from workbench.types import ReplicaState
     from workbench.weights import PauseMode, WeightUpdate
 
 ClientT = TypeVar("ClientT", bound=LLMServerClient)
@@ -42,14 +37,8 @@ Weights = str | os.PathLike[str] | Mapping[str, Any]
 """A checkpoint's directory, or a state dict of torch tensors or numpy arrays by name."""
 
 
-class PoolProxy:
+class PoolProxy(PoolPort):
     """Everything about a pool but how it begins and ends."""
-
-    def __init__(self, controller: Remote, config: PoolConfig) -> None:
-        self._controller = controller
-        self.config = config
-        self._balancer: Remote | None = None
-        self._closed = False
 
     # -- serving ----------------------------------------------------------------------------
 
@@ -121,21 +110,6 @@ class PoolProxy:
                 scrape_interval_s=scrape_interval_s,
             )
         )
-
-    async def get_balancer(self) -> Any:
-        """The balancer actor: :class:`GlobalRequestLoadBalancer` by ``.remote`` calls."""
-        return await self._ask("balancer")
-
-    async def ask_balancer(self, method: str, *args: Any) -> Any:
-        """Call a method of the balancer.
-
-        Raises:
-            BalancerLostError: it cannot be reached just now.
-        """
-        if self._balancer is None or self._closed:
-            self._balancer = Remote(await self.get_balancer())
-        with balancer_errors():
-            return await self._balancer.ask(method, *args)
 
     # -- replicas that come and go ----------------------------------------------------------
 
@@ -318,69 +292,8 @@ class PoolProxy:
         """Replica id → the policy version that it serves."""
         return {status.replica_id: status.version for status in await self.statuses()}
 
-    # -- watching ---------------------------------------------------------------------------
-
-    async def statuses(self) -> list[ReplicaStatus]:
-        """Each replica's state."""
-        statuses: list[ReplicaStatus] = await self._ask("statuses")
-        return statuses
-
-    async def snapshot(self) -> PoolSnapshot:
-        """The pool at this moment."""
-        snapshot: PoolSnapshot = await self._ask("snapshot")
-        return snapshot
-
-    async def read_history(self, cursor: int) -> HistoryPage:
-        """What was recorded after ``cursor``; see :class:`workbench.metrics.history.History`."""
-        page: HistoryPage = await self._ask("read_history", cursor)
-        return page
-
-    async def note_rollouts(
-        self, snapshot: RolloutSnapshot, trajectories: Sequence[Trajectory]
-    ) -> None:
-        """Tell the pool where a batch stands, and what ended in it since it was told last."""
-        await self._ask("note_rollouts", snapshot, list(trajectories))
-
-    async def rollouts(self, name: str) -> list[Trajectory]:
-        """Of one batch: the last that ended, in that order, as far as they are kept."""
-        trajectories: list[Trajectory] = await self._ask("rollouts", name)
-        return trajectories
-
-    async def log_tail(self, replica_id: str, lines: int) -> str:
-        """The last lines of a replica's log, also of one whose process is gone.
-
-        Raises:
-            ConfigError: unknown replica.
-        """
-        if type(lines) is not int or lines < 1:
-            raise ConfigError("lines", f"{lines!r}", allowed="a whole number from 1")
-        return str(await self._ask("log_tail", replica_id, lines))
-
-    async def host(self, name: str, options: Mapping[str, Any]) -> HostedView:
-        """Serve a view of the pool from its cluster, where it ends with the pool.
-
-        One that is served with these options already is found again.
-
-        Raises:
-            ConfigError: there is no such view, or it refuses the options.
-        """
-        hosted: HostedView = await self._ask("host", name, dict(options))
-        return hosted
-
-    async def stop_host(self, name: str) -> bool:
-        """Take a view down, whatever its options; whether it was there."""
-        return bool(await self._ask("stop_host", name))
-
     async def _tell(self, verb: str, *args: Any) -> Any:
         return await self._ask("tell", verb, *args)
-
-    async def _ask(self, method: str, *args: Any, **options: Any) -> Any:
-        gone = PoolClosedError(f"the pool {self.config.name!r} was closed")
-        if self._closed:
-            raise gone
-        away = PoolError(f"the pool {self.config.name!r} cannot be reached just now")
-        with our_errors(gone, away):
-            return await self._controller.ask(method, *args, **options)
 
 
 def _write_key(path: Path, key: str) -> None:

@@ -71,6 +71,8 @@ class EngineControl:
         self, directory: str, version: int, mode: PauseMode, *, recompute: bool
     ) -> ReplicaUpdate:
         began_s = time.perf_counter()
+        if self.paused and mode == "wait":
+            mode = "keep"  # what somebody paused does not run to its end
         await self._engine.pause(mode, clear_cache=recompute)
         paused_s = time.perf_counter()
         await self._engine.load_weights(directory, version)

@@ -55,6 +55,7 @@ class EngineHost:
         self._session: dict[str, str] = {}
         self._adding: set[str] = set()
         self._doomed: set[str] = set()
+        """Requests that somebody stopped, until their last words."""
         self._pump_task: asyncio.Task[None] | None = None
         self._death: ReplicaDiedError | None = None
         self._door = asyncio.Event()
@@ -88,7 +89,6 @@ class EngineHost:
             for request_id in self._adding & batch.keys():
                 self._forget(request_id)
             self._adding -= batch.keys()
-            self._doomed -= batch.keys()
 
     async def _add(self, request: GenerateRequest) -> Exception | None:
         """Hand a request to the engine; one that stays in ``_adding`` was not taken."""
@@ -130,7 +130,7 @@ class EngineHost:
         """Stop requests in the engine; those that are unknown or over are passed over."""
         known = {request_id for request_id in request_ids if request_id in self._owner}
         # The engine does not know those that it is just taking; they are stopped right after.
-        self._doomed |= known & self._adding
+        self._doomed |= known
         if in_engine := known - self._adding:
             await self._engine.abort(in_engine)
 
@@ -146,7 +146,8 @@ class EngineHost:
 
     @contextlib.contextmanager
     def interruption(self) -> Iterator[None]:
-        """Requests wait at the door meanwhile; those that are aborted were not meant to end."""
+        """Requests wait at the door meanwhile; those that end with ``abort`` were not meant to,
+        unless somebody stopped them."""
         self._door.clear()
         try:
             yield
@@ -196,7 +197,8 @@ class EngineHost:
     def _post_all(self) -> None:
         interrupted = not self._door.is_set()
         for delta in self._engine.drain():
-            if interrupted and delta.finish_reason is FinishReason.ABORT:
+            ended = delta.finish_reason is FinishReason.ABORT
+            if interrupted and ended and delta.request_id not in self._doomed:
                 delta = replace(delta, interrupted=True)  # noqa: PLW2901 - the same one, marked
             self._post(delta)
 
@@ -211,6 +213,7 @@ class EngineHost:
 
     def _forget(self, request_id: str) -> None:
         self._session.pop(request_id, None)
+        self._doomed.discard(request_id)
         channel = self._owner.pop(request_id, None)
         if channel:
             channel.open.discard(request_id)

@@ -79,6 +79,8 @@ class HttpServer:
         if self._server is not None and self._task is not None:
             self._server.should_exit = self._server.force_exit = True
             await asyncio.gather(self._task, return_exceptions=True)
+            for connection in list(self._server.server_state.connections):
+                connection.transport.abort()  # uvicorn only stops waiting for it
 
 
 def replica_app(check: Callable[[], object], metrics: Callable[[], tuple[bytes, str]]) -> Starlette:
