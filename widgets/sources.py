@@ -89,12 +89,12 @@ class PoolVerbs(Protocol):
     """
 
     def scale(self, replicas: int) -> list[str]:
-        """Have so many replicas."""
+        """Have so many replicas; returns the ids of those that there are then."""
 
-    def add_replicas(self, n: int = 1) -> list[str]:
-        """Start ``n`` more; returns their ids."""
+    def add_replicas(self, count: int = 1) -> list[str]:
+        """Start so many more; returns their ids."""
 
-    def remove_replicas(self, ids: Sequence[str], *, drain: bool = True) -> None:
+    def remove_replicas(self, replica_ids: str | Sequence[str], *, drain: bool = True) -> None:
         """Take these away, by default once they have nothing in flight."""
 
     def restart(self, replica_id: str, *, drain: bool = False) -> None:
@@ -128,8 +128,8 @@ class PoolVerbs(Protocol):
     def abort(self, session_id: str | None = None) -> int:
         """End a session's requests, or all; returns how many."""
 
-    def clear_kv_cache(self) -> None:
-        """Forget what the prefix caches hold."""
+    def clear_kv_cache(self, replica_id: str | None = None) -> None:
+        """Forget what the prefix caches hold: one engine's, or all."""
 
 
 def verbs_of(source: object, field: str = "source") -> PoolVerbs:

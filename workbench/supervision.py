@@ -9,6 +9,9 @@ from workbench.errors import ConfigError
 MAX_BACKOFF_S = 60.0
 """Longest pause before a replacement."""
 
+MAX_DOUBLINGS = 100
+"""Beyond any use, and still a number."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisionConfig:
@@ -57,7 +60,8 @@ class RestartBudget:
         self.used += 1
         if self.used == 1:
             return 0.0
-        return float(min(MAX_BACKOFF_S, self._rules.backoff_s * 2 ** (self.used - 2)))
+        doublings = min(self.used - 2, MAX_DOUBLINGS)
+        return float(min(MAX_BACKOFF_S, self._rules.backoff_s * 2**doublings))
 
     def well(self, now_s: float) -> None:
         """It runs well at this moment."""

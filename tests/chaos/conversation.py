@@ -1,4 +1,4 @@
-"""Rollouts that are to survive: what they play, how far they are, and what they must have become."""
+"""Rollouts that are to survive: what they play, how far they are, what they must have become."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import time
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import AgentLoopBase
@@ -16,6 +15,7 @@ from workbench.types import FinishReason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from workbench import Rollout, Trajectory, Workbench
 
@@ -32,7 +32,7 @@ WORKER_DIED = "the worker that played this rollout died"
 
 
 class Talk(AgentLoopBase):
-    """So many turns, each with all that was said before; a byte in ``diary`` for each that ended."""
+    """So many turns, each with all that was said before; a byte in ``diary`` for each one ended."""
 
     requires = ("number",)
 
@@ -71,7 +71,11 @@ def uninterrupted(number: int, turns: int, tokens: int) -> list[int]:
     prompt = opening(number)
     begin = len(prompt)
     for turn in range(turns):
-        prompt = [*prompt, *(TOLD if turn else []), *sampled(prompt + (TOLD if turn else []), tokens)]
+        prompt = [
+            *prompt,
+            *(TOLD if turn else []),
+            *sampled(prompt + (TOLD if turn else []), tokens),
+        ]
     return prompt[begin:]
 
 

@@ -92,5 +92,3 @@ def workers() -> list[int]:
         for actor in untyped._private.state.actors().values()
         if actor["ActorClassName"] == "_WorkerActor" and actor["State"] == "ALIVE"
     ]
-
-

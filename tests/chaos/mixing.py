@@ -79,7 +79,7 @@ class Mix:
         return self._rng.choice(found)
 
     def _ask(self, name: str, verb: Callable[[], object], *refusals: type[Exception]) -> str:
-        """Have a verb run beside; it may be refused for what else happens, and fail no other way."""
+        """Have a verb run beside. What else happens may be why it is refused; else it works."""
 
         def run() -> str:
             try:

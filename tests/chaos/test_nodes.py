@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.ray]
 
 TOKENS = 60
 NODES = 3
+SIZE = {"num_cpus": 2, "object_store_memory": 80 * 2**20, "include_dashboard": False}
 SOON = {"health_check_period_ms": 500, "health_check_failure_threshold": 3}
 """When a node whose raylet does not answer counts as gone."""
 
@@ -36,12 +37,16 @@ class Lab:
     def __init__(self) -> None:
         from ray.cluster_utils import Cluster
 
-        size = {"num_cpus": 2, "object_store_memory": 80 * 2**20, "include_dashboard": False}
-        self.cluster: Any = Cluster(
-            initialize_head=True, head_node_args={**size, "_system_config": SOON}
-        )
-        self.others = [self.cluster.add_node(**size) for _ in range(NODES - 1)]
+        head = {**SIZE, "_system_config": SOON}
+        self.cluster: Any = Cluster(initialize_head=True, head_node_args=head)
+        self.others: list[Any] = []
+        self.fill()
         ray.init(address=self.cluster.address, namespace="workbench", log_to_driver=False)
+
+    def fill(self) -> None:
+        """As many nodes as there were at first."""
+        while len(self.others) < NODES - 1:
+            self.others.append(self.cluster.add_node(**SIZE))
 
 
 lab: Lab
@@ -60,12 +65,14 @@ def stop() -> None:
 def node_killed(seed: int, diary: str) -> str:
     """A line about a batch during which a node with a replica was killed."""
     _, (at,) = moments(f"node {seed}")
+    lab.fill()
     with simulated(NODES, placement="spread", workers=0) as bench:
         settled(bench, NODES)
 
         def strike() -> str:
             doomed = without_controller()
             raylet = doomed.all_processes["raylet"][0].process.pid
+            lab.others.remove(doomed)
             os.kill(raylet, signal.SIGKILL)
             return "a node killed"
 

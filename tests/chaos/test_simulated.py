@@ -80,9 +80,7 @@ def test_the_balancer_is_killed(bench: Workbench, diary: Path, tell: Tell, seed:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("what", ["actor", "engine"])
-def test_a_replica_hangs(
-    bench: Workbench, diary: Path, tell: Tell, what: str, seed: int
-) -> None:
+def test_a_replica_hangs(bench: Workbench, diary: Path, tell: Tell, what: str, seed: int) -> None:
     rng, (at,) = moments(f"hang {seed}")
     replica_id = harm.one(bench, rng)
     strike = (

@@ -43,7 +43,8 @@ class Witnesses:
         self._thread.start()
         deadline = time.monotonic() + PATIENCE_S
         while not all(seen.tokens for seen in self.seen.values()):
-            assert time.monotonic() < deadline and self.error is None, self.error
+            assert self.error is None, self.error
+            assert time.monotonic() < deadline
             time.sleep(0.01)
         return self
 

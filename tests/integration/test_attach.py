@@ -163,7 +163,7 @@ def test_what_cannot_be_is_refused_and_starts_nothing(lab: Owner, env: dict[str,
         env,
     )
     owner = lab.process.pid
-    assert re.match(rf"ConfigError: name: 'lab' is .* that process {owner} .*", refusals["taken"])
+    assert re.match(rf"ConfigError: name: 'lab' is .* owned by process {owner} ", refusals["taken"])
     assert "Workbench(name='lab')" in refusals["taken"]
     assert refusals["owner's"].startswith("ConfigError: replicas, seed: ")
     assert refusals["unknown"] == "ConfigError: name: no pool 'lib' runs (allowed: lab)"
@@ -256,7 +256,7 @@ def test_the_commands_show_what_runs_and_up_ends_without_a_trace(env: dict[str, 
         )
 
     up = subprocess.Popen(
-        [WORKBENCH, "up", "--name", "kept", "--replicas", "1", "--engine", "simulated"],
+        [WORKBENCH, "up", "--foreground", "--name", "kept", "--engine", "simulated"],
         stdout=subprocess.PIPE, text=True, env=env,
     )  # fmt: skip
     assert up.stdout is not None

@@ -177,6 +177,10 @@ class ManualEngine:
     def figures(self) -> EngineFigures:
         return EngineFigures(running=len(self.open))
 
+    def check(self) -> None:
+        if isinstance(self.broken, ReplicaDiedError):
+            raise self.broken
+
     async def close(self) -> None:
         self.closed = True
 

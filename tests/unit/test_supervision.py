@@ -42,6 +42,11 @@ def test_the_first_replacement_comes_at_once_and_each_further_one_after_twice_th
     assert failing.used == 9
 
 
+def test_who_never_gives_up_goes_on_at_the_longest_pause():
+    failing = budget(max_restarts=10_000, backoff_s=1e-3)
+    assert [failing.failed() for _ in range(10_000)][-1] == MAX_BACKOFF_S
+
+
 def test_failures_are_forgotten_after_running_well_for_long_enough_and_not_before():
     failing = budget(max_restarts=1, healthy_s=10.0)
     assert failing.failed() == 0.0

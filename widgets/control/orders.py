@@ -173,8 +173,7 @@ def carry_out(verbs: PoolVerbs, order: Order) -> str:
     one = order.replica_id or None
     match order.verb:
         case Verb.SCALE:
-            changed = verbs.scale(order.replicas)
-            return f"done: {', '.join(changed)}" if changed else "done"
+            return f"done, {count(len(verbs.scale(order.replicas)), 'replica')} now"
         case Verb.DRAIN:
             verbs.drain(order.replica_id)
         case Verb.READMIT:

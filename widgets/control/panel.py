@@ -29,8 +29,6 @@ NO_SAMPLE = "there are no figures of the pool yet"
 CLOSED = "the pool was closed"
 
 COLUMNS = ("replica", "state", "stage or error", "version", "restarts", "in flight")
-OUT = frozenset({ReplicaState.STARTING, ReplicaState.STOPPED})
-"""Nothing but a restart helps these."""
 BAD = frozenset({ReplicaState.UNHEALTHY, ReplicaState.STOPPED})
 
 
@@ -121,7 +119,9 @@ def _tone(now: ReplicaState) -> str:
 
 def offered(now: ReplicaState) -> tuple[Verb, ...]:
     """What can be asked of a replica in such a state."""
-    if now in OUT:
+    if now is ReplicaState.STOPPED:  # it is on its way out
+        return ()
+    if now is ReplicaState.STARTING:
         return (Verb.RESTART,)
     back = Verb.READMIT if now is ReplicaState.DRAINING else Verb.DRAIN
     pause = Verb.RESUME if now is ReplicaState.PAUSED else Verb.PAUSE
@@ -134,6 +134,9 @@ def _done(entry: Entry) -> dict[str, Any]:
     first, _, more = entry.text.partition("\n")
     return {
         "id": entry.order_id,
+        "about": entry.order.replica_id,
+        "verb": str(entry.order.verb),
+        "ended_s": entry.ended_s,
         "time": clock(entry.began_s),
         "what": str(entry.order),
         "text": "under way" if entry.runs else f"{failed}{first}{took}",

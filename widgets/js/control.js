@@ -9,6 +9,7 @@ import { replicaRow } from "./replicarow.js";
 const LOOK_EVERY_MS = 1000;
 const QUIET_S = 10;
 const PATIENCE_S = 10;
+const SETTLE_S = 3;
 
 class Shown {
   constructor(model, el) {
@@ -21,6 +22,7 @@ class Shown {
     this.replies = { told: {}, logs: {} };
     this.rows = new Map();
     this.lines = new Map(); // of what was asked, by id
+    this.ends = new Map(); // when an order was seen to have ended, by id
     this.order = "";
     this.heardAt = seconds();
     this.build();
@@ -80,6 +82,7 @@ class Shown {
     const { control } = this.picture;
     if (!control) return;
     for (const { id } of control.done) this.asked.delete(id);
+    this.noteEnds(control.done);
     this.tools.draw(control);
     this.drawDone(control);
     this.drawRows(control);
@@ -205,8 +208,22 @@ class Shown {
     return [...this.asked.values()].some((order) => order.about === about);
   }
 
+  // What was asked, or is done while the figures do not show it yet.
   verbAsked(about) {
-    return [...this.asked.values()].find((order) => order.about === about)?.message.verb ?? "";
+    const asked = [...this.asked.values()].find((order) => order.about === about);
+    return asked?.message.verb ?? this.verbSettling(about);
+  }
+
+  verbSettling(about) {
+    const { done, time_s: figures } = this.picture.control;
+    const found = done.find((one) => one.tone === "good" && ["", about].includes(one.about)
+      && one.ended_s > figures && seconds() - this.ends.get(one.id) < SETTLE_S);
+    return found?.verb ?? "";
+  }
+
+  noteEnds(done) {
+    const ended = done.filter((one) => one.ended_s !== null);
+    this.ends = new Map(ended.map(({ id }) => [id, this.ends.get(id) ?? seconds()]));
   }
 
   // One question at a time.

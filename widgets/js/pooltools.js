@@ -60,8 +60,8 @@ class PoolTools {
     }
     if (replicas === present) return this.panel.warn(`There are ${counted(present, "replica")} already.`);
     if (replicas > present) return this.panel.ask(POOL, { verb: "scale", replicas });
-    const text = `Scale down from ${present} to ${replicas}? ${counted(present - replicas, "replica")} `
-      + "will be removed; sessions there move, and their KV cache is lost.";
+    const text = `Scale down from ${present} to ${replicas}? The newest leave first, once they have `
+      + "finished what they have; their sessions move, and their KV caches are lost.";
     this.ask(text, [["Scale down", { verb: "scale", replicas }]]);
   }
 

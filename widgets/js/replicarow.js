@@ -40,14 +40,15 @@ class Row {
 
   draw(row, closed) {
     this.row = row;
-    const texts = [row.name, null, row.busy || row.note, row.version, row.restarts, row.in_flight];
+    const stage = [row.busy, row.note].filter(Boolean).join("; ");
+    const texts = [row.name, null, stage, row.version, row.restarts, row.in_flight];
     texts.forEach((text, place) => text !== null && setText(this.cells[place], text));
-    setAttribute(this.cells[2], "title", row.busy || row.note);
+    setAttribute(this.cells[2], "title", stage);
     setText(this.state, row.state);
     setAttribute(this.state, "class", `state ${row.tone}`);
     const sent = this.panel.verbAsked(this.id);
     const runs = sent || row.runs;
-    const why = closed || row.busy || (sent ? "asked" : "");
+    const why = closed || row.busy || (sent ? "asked, until the figures show it" : "");
     SLOTS.forEach((verbs, place) => {
       const verb = verbs.find((one) => one === runs) ?? verbs.find((one) => row.can.includes(one));
       const shown = verb ?? verbs[0];
@@ -71,7 +72,7 @@ class Row {
     if (verb !== "restart") return this.panel.ask(this.id, { verb, replica_id: this.id });
     const order = { verb, replica_id: this.id };
     const text = `Restart ${this.row.name}? In flight there: ${this.row.in_flight}. Restarted now, they `
-      + "are tried again elsewhere; drained first, they end. Its KV cache is lost either way.";
+      + "go on elsewhere from the tokens they have; drained first, they end. Its KV cache is lost.";
     const answers = [["Restart now", order], ["Drain first, then restart", { ...order, drain: true }]];
     question(this.panel, this.place, this.id, text, answers, [], () => this.drawBelow());
   }

@@ -181,7 +181,8 @@ class LLMServerClient:
                         yield delta
             except ReplicaError as error:
                 failure = error
-            if failure or self._goes_on(generation):
+            goes_on = failure is None and self._goes_on(generation)
+            if failure or (goes_on and not generation.interrupted):
                 stalled = stalled + 1 if generation.num_tokens == before else 0
                 await self._back_off(stalled, failure)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING
 
 from workbench.engines.http import replica_app
@@ -30,7 +31,8 @@ async def make_engine(spec: ReplicaSpec, profile_dir: str) -> Engine:
     from workbench.engines.vllm_setup import prepare_environment
 
     model_dir = await asyncio.to_thread(resolve_model, spec.model)
-    prepare_environment(spec.device, spec.threads)
+    sizes = (spec.engine_args.get(f"{kind}_parallel_size", 1) for kind in ("tensor", "pipeline"))
+    prepare_environment(spec.device, max(1, spec.threads // math.prod(sizes)))
     return VLLMEngine(
         spec.replica_id,
         str(model_dir),

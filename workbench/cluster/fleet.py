@@ -154,6 +154,7 @@ class Fleet:
         handle, group = member.handle, member.group
         was_known, member.is_known = member.is_known, False
         member.handle = member.group = member.seat = None
+        member.is_lost = False
         member.node_id = ""
         member.note(state=state, stage="", address="", pid=None)
         if was_known:

@@ -6,6 +6,7 @@ whenever it is killed, nothing that ran in that Ray is left.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -63,7 +64,8 @@ def stop_head(pid: int, process_start: str | None) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
         if not _lives(pid, process_start):
             return
-        os.kill(pid, number)
+        with contextlib.suppress(ProcessLookupError):  # it ended just now
+            os.kill(pid, number)
         deadline_s = time.monotonic() + STOP_S
         while _lives(pid, process_start) and time.monotonic() < deadline_s:
             time.sleep(POLL_S)

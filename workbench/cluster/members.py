@@ -36,6 +36,8 @@ class Member:
     """Whether the balancer has to know it."""
     wanted: ReplicaState | None = None
     """The state that somebody wants, where that is not for itself to say."""
+    is_lost: bool = False
+    """Whether its process was found gone or hanging: what it has goes on elsewhere."""
     is_paused: bool = False
     """Whether somebody paused its engine."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
+
+from ray.exceptions import ActorUnavailableError
 
 from workbench.cluster.ports import our_errors
 from workbench.errors import ConfigError, ReplicaDiedError
@@ -44,21 +47,31 @@ class ReplicaVerbs:
         checked, members = check_mode(mode), self._serving(replica_id)
         if replica_id is not None and len(self._members.ready()) > 1:
             await self.set_state(replica_id, ReplicaState.PAUSED)
-        for member in members:
+        for member in members if replica_id else self._members:
             member.is_paused = True  # what starts meanwhile, or anew, stays paused too
         await self._each(members, "pause", checked)
         for member in members:
-            member.note(state=ReplicaState.PAUSED)
+            if member.is_ready and member.is_paused:
+                member.note(state=ReplicaState.PAUSED)
 
     async def resume(self, replica_id: str | None) -> None:
-        """Paused engines go on. Idempotent."""
-        members = self._serving(replica_id)
-        await self._each(members, "resume")
+        """Paused engines go on. Idempotent.
+
+        Raises:
+            ConfigError: unknown replica.
+        """
+        members = self._members.some(replica_id)
         for member in members:
-            member.is_paused = False
-            member.note(state=ReplicaState.READY)
-            if member.wanted is ReplicaState.PAUSED:
-                await self.set_state(member.replica_id, ReplicaState.READY)
+            member.is_paused = False  # also of one that is just being replaced
+        await self._each([member for member in members if member.is_ready], "resume")
+        for member in members:
+            was_out = member.wanted is ReplicaState.PAUSED
+            if was_out:
+                member.wanted = None
+            if member.is_ready and not member.is_paused:
+                member.note(state=ReplicaState.READY)
+                if was_out:
+                    await self.set_state(member.replica_id, ReplicaState.READY)
 
     async def abort(self, session_id: str | None) -> int:
         """End the requests of one session, or of all, with what they have; how many those were."""
@@ -69,7 +82,8 @@ class ReplicaVerbs:
         """Drop all KV blocks; requests that run compute theirs again."""
         members = self._serving(replica_id)
         await self._each(members, "clear_cache")
-        await self._balancer.forget_caches.remote([member.replica_id for member in members])
+        with contextlib.suppress(ActorUnavailableError):  # its next life knows of no blocks
+            await self._balancer.forget_caches.remote([member.replica_id for member in members])
 
     async def sleep(self, replica_id: str | None, level: int) -> dict[str, bool]:
         """Give the devices' memory back: replica id → whether there was any to give.

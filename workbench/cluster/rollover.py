@@ -76,6 +76,8 @@ class Rollover:
                     )
             if member.is_paused:
                 await member.handle.pause.remote("keep")
+                if not member.is_paused:  # resumed meanwhile, and nobody told this one
+                    await member.handle.resume.remote()
             member.note(version=self.version)
             member.is_known = True
 

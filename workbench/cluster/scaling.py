@@ -143,14 +143,16 @@ class Scaling:
                 raise
 
     async def _drain(self, member: Member, limit_s: float) -> None:
-        """No new work for it, until it has none left."""
+        """No new work for it, until it has none left, or is lost."""
         if not (member.is_ready and limit_s):
             return
         replica_id, member.wanted = member.replica_id, ReplicaState.DRAINING
         try:
             async with asyncio.timeout(limit_s):
                 await self._balancer.set_state.remote(replica_id, ReplicaState.DRAINING)
-                while await self._balancer.get_inflight_count.remote(replica_id):  # noqa: ASYNC110
+                while not member.is_lost:
+                    if not await self._balancer.get_inflight_count.remote(replica_id):
+                        return
                     await asyncio.sleep(LOOK_S)
         except (RayError, TimeoutError):
             return  # what it has goes on elsewhere

@@ -102,6 +102,7 @@ class Supervisor:
         """Replace a replica that cannot be used any more, unless somebody does already."""
         handle = member.handle
         if handle is not None and handle not in self._mending:
+            member.is_lost = True  # who drains it, and holds its lock, need not wait
             task = asyncio.create_task(self._replace(member, handle, problem), name="mend")
             self._mending[handle] = task
             task.add_done_callback(lambda _: self._mending.pop(handle, None))

@@ -146,8 +146,7 @@ class EngineHost:
 
     @contextlib.contextmanager
     def interruption(self) -> Iterator[None]:
-        """Requests wait at the door meanwhile; those that end with ``abort`` were not meant to,
-        unless somebody stopped them."""
+        """Requests wait at the door; those that end, and that nobody stopped, were not meant to."""
         self._door.clear()
         try:
             yield

@@ -114,11 +114,10 @@ class _Guard:
         self.in_flight = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not self._may(scope):
-            refusal = JSONResponse({"error": "a key is needed"}, status_code=401)
-            await refusal(scope, receive, send)
+        if not self._may(scope):
+            await _refuse(scope, receive, send)
             return
-        counts = scope["type"] == "http" and scope["path"].startswith("/v1/")
+        counts = scope["path"].startswith("/v1/")
         self.in_flight += counts
         try:
             await self._app(scope, receive, send)
@@ -130,3 +129,10 @@ class _Guard:
             return True
         shown = dict(scope["headers"]).get(b"authorization", b"")
         return hmac.compare_digest(shown, self._key)
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008})  # which answers 403
+        return
+    await JSONResponse({"error": "a key is needed"}, status_code=401)(scope, receive, send)

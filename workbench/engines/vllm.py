@@ -188,8 +188,11 @@ class VLLMEngine:
 
     async def pause(self, mode: PauseMode = "keep", *, clear_cache: bool = False) -> None:
         """Stop scheduling; see :meth:`Engine.pause`."""
-        self._paused = True
-        await self._running().pause_generation(mode=mode, clear_cache=clear_cache)
+        self._paused = mode != "wait"  # those that run may hang until then
+        try:
+            await self._running().pause_generation(mode=mode, clear_cache=clear_cache)
+        finally:
+            self._paused = True
 
     async def resume(self) -> None:
         """Go on scheduling. Idempotent."""

@@ -27,6 +27,7 @@ CPU_ARGS: dict[str, Any] = {
 CPU_ENV = {
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # without it "uni" is silently turned into "mp"
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # which cores are free is for the system to know
 }
 
 
@@ -44,7 +45,10 @@ def make_args(
 
 
 def prepare_environment(device: str, threads: int, log_level: str = "INFO") -> None:
-    """Set what vLLM reads from the environment; before it is first imported."""
+    """Set what vLLM reads from the environment; before it is first imported.
+
+    ``threads``: of each of its processes that compute, on a CPU.
+    """
     os.environ.setdefault("VLLM_LOGGING_LEVEL", log_level)
     os.environ.setdefault("VLLM_LOGGING_COLOR", "0")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from workbench.facade.workbench import Workbench
 
-_open: weakref.WeakSet[Workbench] = weakref.WeakSet()
+_open: set[Workbench] = set()
+"""Until they are closed: what nobody has a name for runs on."""
 _made: weakref.WeakValueDictionary[Spot, Workbench] = weakref.WeakValueDictionary()
 _running: tuple[object, int] = None, 0
 """The run of a cell that made a pool last, and how many it made so far."""

@@ -23,7 +23,7 @@ class ReplicaEntry:
         "acquired",
         "ask",
         "backoff_s",
-        "cached_since_s",
+        "cache",
         "capacity",
         "engine",
         "external",
@@ -65,8 +65,8 @@ class ReplicaEntry:
         self.engine: EngineFigures | None = None
         self.external = 0
         """Requests in its engine that came past the balancer, as it said last."""
-        self.cached_since_s = float("-inf")
-        """What was computed before is not in its cache."""
+        self.cache = object()
+        """Stands for what its engine has cached; another one once nothing of that is of use."""
         self.ask = False
         """Whether turns of the sessions pinned here have to be asked for."""
         self.trial = False
@@ -131,5 +131,5 @@ class SessionEntry:
         self.yields = 0
         """Moves that a policy made away from a replica that was ready."""
         self.prompt_tokens = self.sampled_tokens = self.cached_tokens = self.context_tokens = 0
-        self.context_at: ReplicaEntry | None = None
-        """Where the turn ran whose context that is."""
+        self.context_at: object | None = None
+        """The cache of the replica where the turn ran whose context that is."""

@@ -127,7 +127,7 @@ class Rotation:
     def forget_cache(self, replica_id: str) -> None:
         """Nothing that a replica computed so far is reused by what comes."""
         if replica := self.entries.get(replica_id):
-            replica.cached_since_s = self._journal.now_s
+            replica.cache = object()
             self._forget(replica_id)
 
     def no_replica(self) -> NoReplicaError:

@@ -207,7 +207,7 @@ class RoutingTable:
         session.sampled_tokens += usage.sampled_tokens
         session.cached_tokens += usage.cached_tokens
         if usage.context_tokens:
-            session.context_tokens, session.context_at = usage.context_tokens, replica
+            session.context_tokens, session.context_at = usage.context_tokens, replica.cache
         session.last_used_s = self.journal.now_s
 
     def _compare_cached(self, session: SessionEntry, replica: ReplicaEntry, usage: Usage) -> None:
@@ -216,8 +216,7 @@ class RoutingTable:
         Of several turns in one report only sums are known; they are taken to have run on one
         replica, each after the other and with no shorter a prompt than the other's context.
         """
-        is_warm = session.context_at is replica and session.last_used_s >= replica.cached_since_s
-        before = session.context_tokens if is_warm else 0
+        before = session.context_tokens if session.context_at is replica.cache else 0
         contexts = usage.known_prompt_tokens + usage.sampled_tokens
         within = max(0, contexts - usage.context_tokens)  # all but the last one's
         self.predicted_cached_tokens += min(before + within, usage.known_prompt_tokens)

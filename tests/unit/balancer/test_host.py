@@ -35,7 +35,9 @@ class Engines:
 
 
 @asynccontextmanager
-async def hosted(engines=None, *, replicas=2, policy="sticky-least-loaded", **rules):
+async def hosted(
+    engines=None, *, replicas=2, policy="sticky-least-loaded", asks_engines=False, **rules
+):
     """A balancer that runs, and its host."""
     loop = asyncio.get_running_loop()
     books = GlobalRequestLoadBalancer(
@@ -44,7 +46,7 @@ async def hosted(engines=None, *, replicas=2, policy="sticky-least-loaded", **ru
         clock=loop.time,
         wall_clock=loop.time,
     )
-    host = BalancerHost(books, (engines or Engines()).probe)
+    host = BalancerHost(books, (engines or Engines()).probe, asks_engines=asks_engines)
     host.start()
     try:
         yield books, host
@@ -259,6 +261,21 @@ def test_engines_are_not_asked_for_what_no_policy_needs():
         async with hosted(engines):
             await asyncio.sleep(5.0)
         assert engines.asked == []
+
+    run_virtual(main())
+
+
+def test_engines_are_asked_where_requests_may_come_past_the_balancer_and_those_count():
+    async def main():
+        engines = Engines()
+        engines.answers[0] = EngineFigures(external=5)
+        async with hosted(engines, asks_engines=True) as (books, _):
+            await asyncio.sleep(2 * TICK_S)
+            leases = [books.acquire_server(f"s{i}") for i in range(5)]
+            assert {lease.replica_id for lease in leases} == {"replica-1"}
+            engines.answers[0] = ConnectionError("refused")
+            await asyncio.sleep(FIGURES_S + 2 * TICK_S)
+            assert books.acquire_server("s5").replica_id == "replica-0", "nobody knows any more"
 
     run_virtual(main())
 

@@ -205,3 +205,24 @@ def test_shared_memory_is_taken_only_with_room_for_two_versions(model, tmp_path,
     folders.shutil.rmtree(shared)
     with Spool("pool", model) as spool:
         assert spool.folder.is_relative_to(elsewhere)
+
+
+def test_a_version_that_is_read_back_is_the_same_on_another_node(spool, model, tmp_path, torch):
+    state = {name: torch.from_numpy(tensor) for name, tensor in weights().items()}
+    state["embed.weight"] = state["embed.weight"].bfloat16()
+    first = publish(spool, 3, state, 80)
+    with Spool("pool", model, tmp_path / "another") as other:
+        for part in spool.read(3):
+            other.write(3, pickle.loads(pickle.dumps(part, 5)))
+        second = other.finish(3)
+        files = sorted(path.name for path in first.iterdir())
+        assert sorted(path.name for path in second.iterdir()) == files
+        assert len(files) > 3
+        for name in files:
+            assert (second / name).read_bytes() == (first / name).read_bytes()
+
+
+def test_what_is_not_complete_cannot_be_read(spool):
+    spool.write(1, next(split(weights())))
+    with pytest.raises(CheckpointError):
+        spool.read(1)

@@ -26,7 +26,7 @@ from tests.unit.inprocess import (
 from workbench.client import FullyAsyncLLMServerClient
 from workbench.client.client import MAX_STALLED_ATTEMPTS
 from workbench.client.generation import Generation
-from workbench.errors import NoProgressError
+from workbench.errors import NoProgressError, ReplicaLostError
 from workbench.types import FinishReason, TokenDelta, VersionSpan
 
 Slow = replace(Step, step_s=0.01, load_s=0.05)
@@ -36,7 +36,8 @@ class Swapping(ManualEngine):
     """Marks what it says as a host does while weights change."""
 
     def drain(self):
-        return [replace(delta, interrupted=True) for delta in super().drain()]
+        ended = FinishReason.ABORT
+        return [replace(d, interrupted=d.finish_reason is ended) for d in super().drain()]
 
 
 def swapping_pool():
@@ -62,7 +63,11 @@ async def test_a_call_goes_on_from_what_was_delivered_with_what_is_left_of_its_b
         output = await call
         requests = pool.engines[0].asked
     assert (output.token_ids, output.finish_reason) == ([5, 6, 7, 8], FinishReason.LENGTH)
-    assert output.version_spans == (VersionSpan(0, 0, 2), VersionSpan(1, 2, 3), VersionSpan(2, 3, 4))
+    assert output.version_spans == (
+        VersionSpan(0, 0, 2),
+        VersionSpan(1, 2, 3),
+        VersionSpan(2, 3, 4),
+    )
     assert [r.prompt_ids for r in requests] == [PROMPT, [*PROMPT, 5, 6], [*PROMPT, 5, 6, 7]]
     assert [r.sampling["max_tokens"] for r in requests] == [4, 2, 1]
     assert (output.attempts, output.stop_reason) == (3, "completed")
@@ -77,13 +82,30 @@ async def test_a_call_that_had_all_its_tokens_by_then_is_complete():
 
 
 @virtually
-async def test_without_a_token_in_between_a_call_pauses_and_gives_up_in_the_end(monkeypatch):
+async def test_one_that_waited_in_the_engine_over_many_updates_waits_on(monkeypatch):
+    """That nothing came meanwhile is no fault of a replica."""
     pauses = noted_pauses(monkeypatch)
+    many = 5 * MAX_STALLED_ATTEMPTS
     async with swapping_pool() as pool:
-        call = await stopped(pool, pool.client(backoff_s=0.1), *[[]] * MAX_STALLED_ATTEMPTS)
-        with pytest.raises(NoProgressError):
+        call = await stopped(pool, pool.client(), *[[]] * many)
+        await until(lambda: len(pool.engines[0].asked) == many + 1)
+        pool.engines[0].say(pool.engines[0].asked[-1], 5, finish=FinishReason.STOP)
+        output = await call
+    assert (output.token_ids, output.attempts, pauses) == ([5], many + 1, [])
+
+
+@virtually
+async def test_failures_between_updates_are_counted_still(monkeypatch):
+    noted_pauses(monkeypatch)
+    async with pool_of([Swapping()], max_failures=1000) as pool:
+        (engine,) = pool.engines
+        call = await stopped(pool, pool.client(), [])
+        await until(lambda: len(engine.asked) == 2)
+        engine.refusals["s"] = ReplicaLostError("out of breath")
+        engine.say(engine.asked[1], finish=FinishReason.ABORT)
+        with pytest.raises(NoProgressError, match=f"{MAX_STALLED_ATTEMPTS} attempts in a row"):
             await call
-    assert pauses == [0.1, 0.2, 0.4]
+        assert len(engine.arriving) == 2 + MAX_STALLED_ATTEMPTS
 
 
 @virtually
@@ -149,9 +171,7 @@ def test_a_generation_is_over_when_its_budget_is_and_never_by_an_interruption(bu
         ids = list(range(size if left is None else min(size, left)))
         finish = FinishReason.ABORT if ends else None
         generation.add(
-            TokenDelta(
-                request.request_id, ids, [0.0] * len(ids), version, finish, interrupted=ends
-            )
+            TokenDelta(request.request_id, ids, [0.0] * len(ids), version, finish, interrupted=ends)
         )
         if generation.interrupted:
             generation.resume()

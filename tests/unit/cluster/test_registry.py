@@ -72,6 +72,29 @@ def test_the_owner_itself_is_told_so():
     assert "owned by this process" in str(entry().taken())
 
 
+@pytest.mark.parametrize("kind", ["head", "detached"])
+def test_a_detached_pool_is_nobodys_own_and_lives_as_long_as_its_process(folder, kind):
+    parent = os.getppid()
+    there = PoolEntry.of_process("lab", "smollm2-135m", "127.0.0.1:4000", parent, kind)
+    Registry(folder).claim(there)
+    assert Registry(folder).find("lab") == there
+    assert (there.pid, there.process_start) == (parent, start_time(parent))
+    assert there.phrase == f"detached, on {os.uname().nodename}"
+    here = dataclasses.replace(entry(), kind=kind)
+    assert "detached, on" in str(here.taken()), "it outlives this process"
+
+
+def test_an_entry_that_says_no_kind_is_its_processs(folder):
+    Registry(folder).claim(entry())
+    path = folder / "lab.json"
+    told = json.loads(path.read_text())
+    del told["kind"]
+    path.write_text(json.dumps(told))
+    found = Registry(folder).find("lab")
+    assert (found.kind, found) == ("owned", entry(created_s=found.created_s))
+    assert found.phrase == f"owned by process {os.getpid()} on {os.uname().nodename}"
+
+
 def test_what_a_dead_owner_left_is_no_pool_and_its_name_is_free(folder):
     Registry(folder).claim(of_nobody())
     assert Registry(folder).entries() == []

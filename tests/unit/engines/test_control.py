@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.unit.engines.test_host import hear, request
-from tests.unit.inprocess import ManualEngine, WatchedEngine, now, until, virtually
+from tests.unit.inprocess import WatchedEngine, now, virtually
 from workbench.engines.host import EngineHost
 from workbench.engines.simulated import Fault, FaultKind, SimulatedArgs
 from workbench.errors import ReplicaDiedError
@@ -196,7 +196,7 @@ async def test_a_pause_of_somebodys_survives_an_update_until_that_one_resumes(mo
 
 @virtually
 async def test_a_pause_that_was_cut_short_is_ended_by_resuming():
-    async with hosting() as (host, engine):
+    async with hosting() as (host, _):
         await host.submit("c", [request(max_tokens=5)])
         await asyncio.sleep(0.5)
         pausing = begin(host.control.pause("wait"))

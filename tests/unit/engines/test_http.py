@@ -10,7 +10,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, StreamingResponse
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 
 from tests.unit.inprocess import WAIT_S, until
 from workbench.engines.http import HttpServer, replica_app
@@ -60,8 +60,8 @@ async def test_health_is_the_engines_and_metrics_are_as_they_were_given():
     [{}, {"authorization": "Bearer other"}, {"authorization": "secret"}, {"x-key": "secret"}],
 )
 async def test_all_but_health_asks_for_the_key(shown):
-    engine = Engine()
-    async with serving(replica_app(engine.check, lambda: METRICS), key="secret") as (server, client):
+    app = replica_app(Engine().check, lambda: METRICS)
+    async with serving(app, key="secret") as (server, client):
         assert (await client.get("/health")).status_code == 200
         for path in ("/metrics", "/v1/models", "/", "/health/../metrics", "/health/"):
             assert (await client.get(path, headers=shown)).status_code == 401
@@ -70,10 +70,31 @@ async def test_all_but_health_asks_for_the_key(shown):
         assert server.in_flight == 0
 
 
+async def test_a_websocket_asks_for_the_key_too():
+    upgrade = {
+        "connection": "upgrade",
+        "upgrade": "websocket",
+        "sec-websocket-version": "13",
+        "sec-websocket-key": "AAAAAAAAAAAAAAAAAAAAAA==",
+    }
+    reached = []
+
+    async def talk(socket):
+        reached.append(socket)
+        await socket.accept()
+        await socket.close()
+
+    app = Starlette(routes=[WebSocketRoute("/v1/realtime", talk)])
+    async with serving(app, key="secret") as (_, client):
+        assert (await client.get("/v1/realtime", headers=upgrade)).status_code in {401, 403}
+    assert reached == []
+
+
 async def test_an_ipv6_address_is_one_that_a_browser_takes():
     if not _has_ipv6():
         pytest.skip("no IPv6 here")
-    async with serving(replica_app(Engine().check, lambda: METRICS), host="::1") as (server, client):
+    app = replica_app(Engine().check, lambda: METRICS)
+    async with serving(app, host="::1") as (server, client):
         assert server.address.startswith("http://[::1]:")
         assert (await client.get("/health")).status_code == 200
 
@@ -160,13 +181,14 @@ async def test_closing_cuts_off_what_is_open_and_gives_the_address_back():
     await server.close()  # it never listened
     await server.start()
     async with httpx.AsyncClient(base_url=server.address, timeout=None, trust_env=False) as client:
-        waiting = asyncio.ensure_future(client.get("/v1/stream"))
+        waiting = asyncio.ensure_future(client.get("/v1/wait"))
         await until(lambda: server.in_flight == 1)
         async with asyncio.timeout(WAIT_S):
             await server.close()
             await server.close()
             with pytest.raises(httpx.TransportError):
                 await waiting
+        gate.open.set()
         await until(lambda: server.in_flight == 0)
         with pytest.raises(httpx.ConnectError):
             await client.get("/health")

@@ -196,3 +196,64 @@ async def test_refusals_that_nobody_met_end_with_the_release_and_what_is_not_due
         await asyncio.sleep(2.5)
         with pytest.raises(ReplicaDiedError):
             made.drain()
+
+
+# -- weights, starts and stalls --------------------------------------------------------------
+
+
+@in_virtual_time
+async def test_a_start_and_a_load_take_what_they_are_said_to_take():
+    async with engine(start_s=3.0, load_s=2.0) as made:
+        assert now() == 3.0
+        await made.load_weights("anywhere", 1)
+        assert now() == 5.0
+
+
+@in_virtual_time
+async def test_weights_cannot_be_loaded_as_often_as_that_was_injected_and_the_version_stays():
+    async with engine(**STEP, faults=({"kind": "load"},)) as made:
+        made.inject(Fault(FaultKind.LOAD), OSError("half a file"))
+        for told in ("simulated broken weights", "half a file"):
+            with pytest.raises((RuntimeError, OSError), match=told):
+                await made.load_weights("anywhere", 1)
+        assert (await complete(made, max_tokens=1))[1][-1].version == 0
+        await made.load_weights("anywhere", 2)
+        assert (await complete(made, max_tokens=1))[1][-1].version == 2
+
+
+@in_virtual_time
+async def test_an_engine_is_stalled_from_its_last_step_on_while_it_has_what_it_may_serve():
+    async with engine(**STEP) as made:
+        await asyncio.sleep(100.0)
+        assert made.figures().stalled_s == 0.0, "it had nothing to do"
+        await made.add(request(max_tokens=9))
+        await asyncio.sleep(0.5)
+        assert made.figures().stalled_s == 0.5
+        await asyncio.sleep(0.75)
+        assert made.figures().stalled_s == 0.25
+        made.inject(Fault(FaultKind.HANG))
+        await asyncio.sleep(50.0)
+        assert made.figures().stalled_s == 50.25
+        made.release()
+        await collect(made, "r", wait_s=1000)
+        await asyncio.sleep(100.0)
+        assert made.figures().stalled_s == 0.0
+
+
+@in_virtual_time
+async def test_a_paused_engine_is_not_stalled_but_one_that_hangs_before_its_requests_end_is():
+    async with engine(**STEP) as made:
+        await made.add(request())
+        await asyncio.sleep(0.5)
+        await made.pause("keep")
+        await asyncio.sleep(50.0)
+        assert made.figures().stalled_s == 0.0
+        await made.resume()
+        assert made.figures().stalled_s == 0.0
+        await asyncio.sleep(0.5)
+        made.inject(Fault(FaultKind.HANG))
+        pausing = asyncio.ensure_future(made.pause("wait"))
+        await asyncio.sleep(50.0)
+        assert made.figures().stalled_s == 50.5
+        pausing.cancel()
+        await asyncio.wait([pausing])

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from types import SimpleNamespace
 
 import pytest
 
 from workbench.aio import LoopThread
+from workbench.config import PoolConfig
 from workbench.errors import BalancerLostError, ConfigError, PoolClosedError, PoolError
 from workbench.facade import reach as reaching
+from workbench.facade.looks import pool_html, pool_text
 from workbench.facade.reach import Reach
 from workbench.facade.replica import Replica
 from workbench.facade.routing import Routing
@@ -147,3 +150,24 @@ def test_a_closed_way_leads_nowhere_and_its_feed_says_so(reach):
         way.call(way.manager.snapshot())
     assert not way.feed.pull()
     assert way.feed.closed
+
+
+def test_a_pool_in_a_line_counts_those_that_serve_and_says_whose_it_is():
+    starting = ReplicaSnapshot(ReplicaStatus("replica-1", ReplicaState.STARTING, "x"), None, None)
+    seen = dataclasses.replace(pool(), replicas=(*pool().replicas, starting))
+    assert pool_text("m", seen) == "Workbench('m', 1/2 replicas ready on cpu, 3 in flight)"
+    assert pool_text("m", seen, attached_to="lab").endswith("3 in flight, attached to 'lab')")
+    blind = dataclasses.replace(seen, routing=None)
+    assert pool_text("m", blind).endswith("on cpu, no books)"), "which is not: nothing in flight"
+    assert (
+        pool_text("m", "closed", attached_to="lab") == "Workbench('m', closed, attached to 'lab')"
+    )
+
+
+def test_a_pool_as_a_table_has_a_row_for_each_replica():
+    config = PoolConfig(model="a<b", name="lab")
+    html = pool_html(config, pool(EngineFigures(running=7)), attached=True)
+    assert "a&lt;b" in html
+    assert "lab, attached, on cpu" in html
+    assert ">7<" in html
+    assert "lab, x &lt; y" in pool_html(config, "x < y", attached=False)

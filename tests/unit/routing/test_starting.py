@@ -32,7 +32,7 @@ def test_who_finds_no_replica_is_told_which_are_starting():
 
 
 def test_turns_wait_as_long_as_a_replica_is_about_to_come_and_not_longer():
-    books = table(0, no_replica_s=5.0)
+    books = table(0, no_replica_s=5.0, owner_timeout_s=1e6)
     exchange = Exchange(books)
     alice = Client(exchange)
     books.rotation.starting = frozenset({"replica-0"})
@@ -50,7 +50,7 @@ def test_turns_wait_as_long_as_a_replica_is_about_to_come_and_not_longer():
 
 
 def test_one_that_came_takes_those_who_waited_for_it():
-    books = table(0, no_replica_s=5.0)
+    books = table(0, no_replica_s=5.0, owner_timeout_s=1e6)
     exchange = Exchange(books)
     alice = Client(exchange)
     books.rotation.starting = frozenset({"replica-0"})
@@ -126,11 +126,8 @@ def turn(books, now_s, prompt_tokens, sampled_tokens):
     books.journal.now_s = now_s
     lease = books.acquire("s")
     context = prompt_tokens + sampled_tokens
-    usage = Usage("s", lease.replica_id)
-    usage.known_prompt_tokens, usage.sampled_tokens = prompt_tokens, sampled_tokens
-    usage.context_tokens = context
-    books.note("", usage)
     books.release(lease)
+    books.note("", Usage("s", "replica-0", 0, 0, sampled_tokens, 0, context, prompt_tokens))
     return context
 
 

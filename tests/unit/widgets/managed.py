@@ -102,16 +102,14 @@ class MadeVerbs:
 
     def scale(self, replicas: int) -> list[str]:
         self._note("scale", replicas)
-        known = len(self.pool.ids)
-        changed = [f"replica-{n}" for n in range(min(known, replicas), max(known, replicas))]
         self.pool.ids = [f"replica-{n}" for n in range(replicas)]
         self.pool.step()
-        return changed
+        return list(self.pool.ids)
 
-    def add_replicas(self, n: int = 1) -> list[str]:
-        return self.scale(len(self.pool.ids) + n)
+    def add_replicas(self, count: int = 1) -> list[str]:
+        raise NotImplementedError
 
-    def remove_replicas(self, ids: Any, *, drain: bool = True) -> None:
+    def remove_replicas(self, replica_ids: Any, *, drain: bool = True) -> None:
         raise NotImplementedError
 
     def restart(self, replica_id: str, *, drain: bool = False) -> None:
@@ -166,5 +164,5 @@ class MadeVerbs:
     def abort(self, session_id: str | None = None) -> int:
         raise NotImplementedError
 
-    def clear_kv_cache(self) -> None:
+    def clear_kv_cache(self, replica_id: str | None = None) -> None:
         raise NotImplementedError

@@ -364,19 +364,21 @@ def test_each_replica_says_how_it_is_and_offers_what_helps(
         "replica-1": ReplicaState.DRAINING,
         "replica-2": ReplicaState.PAUSED,
         "replica-3": ReplicaState.STARTING,
+        "replica-4": ReplicaState.STOPPED,
         "replica-10": ReplicaState.UNHEALTHY,
     }
     pool.notes = {"replica-3": "loading weights", "replica-10": "its engine ended"}
     pool.versions, pool.restarts = {"replica-10": 2}, {"replica-10": 6}
-    drawn = Until(view, lambda p: p["control"]["replicas"] == 11)
+    drawn = Until(view, lambda p: p["control"]["replicas"] == 10)
     pool.step()
     picture = drawn.wait()
     assert [one["id"] for one in picture["control"]["rows"]] == pool.ids  # they keep their places
-    assert picture["words"] == "11 replicas, versions 2 to 3, 30 in flight."
+    assert picture["words"] == "10 replicas, versions 2 to 3, 30 in flight."
     assert row(picture, "replica-0")["can"] == ["drain", "pause", "restart"]
     assert row(picture, "replica-1")["can"] == ["readmit", "pause", "restart"]
     assert row(picture, "replica-2")["can"] == ["drain", "resume", "restart"]
     assert row(picture, "replica-3")["can"] == ["restart"]
+    assert row(picture, "replica-4")["can"] == []
     assert row(picture, "replica-3")["note"] == "loading weights"
     odd = row(picture, "replica-10")
     assert (odd["state"], odd["tone"], odd["version"], odd["restarts"]) == (

@@ -166,7 +166,8 @@ class SimulatedEngine:
         self._check_alive()
 
     def _stalled_s(self) -> float:
-        if not self._scheduler.busy or self._pause:
+        stands_still = self._pause and not (self._pause == "wait" and self._scheduler.running)
+        if not self._scheduler.busy or stands_still:
             return 0.0
         return asyncio.get_running_loop().time() - self._stepped_s
 
