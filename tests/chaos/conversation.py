@@ -71,11 +71,8 @@ def uninterrupted(number: int, turns: int, tokens: int) -> list[int]:
     prompt = opening(number)
     begin = len(prompt)
     for turn in range(turns):
-        prompt = [
-            *prompt,
-            *(TOLD if turn else []),
-            *sampled(prompt + (TOLD if turn else []), tokens),
-        ]
+        prompt += TOLD if turn else []
+        prompt += sampled(prompt, tokens)
     return prompt[begin:]
 
 

@@ -34,9 +34,15 @@ class Outcome:
 
     rows: list[Trajectory]
     told: list[str] = field(default_factory=list)
-    replaced: int = 0
+    why: list[str] = field(default_factory=list)
+    """Of each replica that has another process than before, what became of the last one."""
     elsewhere_s: float | None = None
     wall_s: float = 0.0
+
+    @property
+    def replaced(self) -> int:
+        """Replicas that have another process than before."""
+        return len(self.why)
 
     @property
     def resumed(self) -> int:
@@ -100,9 +106,9 @@ def played(
         witness.check_simulated()
     if afterwards:
         outcome.told.append(afterwards())
-    settled(bench, replicas)
-    after = pids(bench)
-    outcome.replaced = sum(before[name] != pid for name, pid in after.items() if name in before)
+    seen = settled(bench, replicas)
+    again = [r.status for r in seen.replicas if r.status.pid != before.get(r.status.replica_id)]
+    outcome.why = [f"{s.replica_id}: {s.error}" for s in again if s.replica_id in before]
     return outcome
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ray.exceptions import RayError
+from ray.exceptions import RayActorError, RayError
 
 from workbench.cluster.ports import our_errors
 from workbench.errors import ConfigError, PoolError, WeightsError
@@ -46,9 +46,9 @@ class Rollover:
         self._checks = checks
         self._lock = asyncio.Lock()
         self._directory: str | None = None
-        """The current weights, for replicas that start; None: the model's own."""
-        self._spooled_on: set[str] = set()
-        """Nodes that hold the current weights in memory; empty where they are in a directory."""
+        """Where every node finds the current weights, for replicas that start."""
+        self._spooled: dict[str, str] = {}
+        """Node id → where that node has them in memory, if they came as a state dict."""
         self.version = 0
         self.on_failure: OnFailure = lambda member, problem: None  # noqa: ARG005 - nobody asked yet
 
@@ -76,22 +76,37 @@ class Rollover:
                     )
             if member.is_paused:
                 await member.handle.pause.remote("keep")
-                if not member.is_paused:  # resumed meanwhile, and nobody told this one
-                    await member.handle.resume.remote()
+                await self._resume_if_meant(member)
             member.note(version=self.version)
             member.is_known = True
 
+    async def _resume_if_meant(self, member: Member) -> None:
+        """It may have been resumed while it was told to pause, and nobody could tell it."""
+        if not member.is_paused:
+            await member.handle.resume.remote()
+
     async def _directory_on(self, node_id: str) -> str:
-        """Where a node finds the current weights; brings them there if it has to."""
-        assert self._directory is not None
-        if not self._spooled_on or node_id in self._spooled_on:
+        """Where a node finds the current weights; brings them there if it has to.
+
+        Raises:
+            WeightsError: every node that had them is gone.
+        """
+        if self._directory is not None:
             return self._directory
-        source = self._nodes.on(next(iter(self._spooled_on)))
-        for part in await source.parts.remote(self.version):
-            await self._nodes.on(node_id).write.remote(self.version, part)
-        directory: str = await self._nodes.on(node_id).finish.remote(self.version)
-        self._spooled_on.add(node_id)
-        return directory
+        for holder in [] if node_id in self._spooled else list(self._spooled):
+            try:
+                for part in await self._nodes.on(holder).parts.remote(self.version):
+                    await self._nodes.on(node_id).write.remote(self.version, part)
+                finished: str = await self._nodes.on(node_id).finish.remote(self.version)
+            except RayActorError:  # that node is gone
+                self._nodes.drop(holder)
+                del self._spooled[holder]
+            else:
+                self._spooled[node_id] = finished
+                break
+        if node_id not in self._spooled:
+            raise WeightsError(f"no node has the weights of version {self.version} any more")
+        return self._spooled[node_id]
 
     # -- updates ----------------------------------------------------------------------------
 
@@ -193,8 +208,8 @@ class Rollover:
         took = [u for u in update.replicas if not u.error]
         if took:
             self.version = update.version
-            self._directory = next(iter(directories.values()))
-            self._spooled_on = set() if source else set(directories)
+            self._directory = source
+            self._spooled = {} if source else dict(directories)
         for member in self._members:
             if problem := failed.get(member.replica_id):
                 self.on_failure(member, f"weights of version {update.version}: {problem}")
@@ -209,6 +224,6 @@ class Rollover:
         took = [u.replica_id for u in update.replicas if not u.error]
         with contextlib.suppress(RayError):  # one that starts over knows of no blocks anyway
             await self._balancer.forget_caches.remote(took)
-        for node_id in self._spooled_on:
+        for node_id in list(self._spooled):
             with contextlib.suppress(RayError):
                 await self._nodes.on(node_id).forget_before.remote(update.version)

@@ -60,6 +60,7 @@ class EngineControl:
         """
         async with self._lock:
             try:
+                self._host.probe()  # one that was given up takes nothing any more
                 with self._host.interruption():
                     return await self._swap(directory, version, mode, recompute=recompute)
             except BaseException as error:

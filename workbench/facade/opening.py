@@ -73,12 +73,17 @@ def open_pool(
     found = None if name is None else find_pool(name, address)
     if found is not None:
         stack.callback(found.connection.close)
-        _check_attaching(
-            found, options | {"detached": True} if detached else options, is_new=is_new
-        )
+        is_again = is_new and detached and found.entry.kind != "owned"
+        if not is_again:
+            asked = options | ({"detached": True} if detached else {})
+            _check_attaching(found, asked, is_new=is_new)
         players = Players(found.entry.model, workers)
         loop = _own_loop(stack, players)
         manager = loop.run(LLMServerManager.of(found.entry, found.controller))
+        if is_again:
+            if manager.config != pool_config(model, name, options):
+                raise found.entry.taken()
+            Progress(enabled=progress).show(f"the pool {name!r} runs already: attached", last=True)
         return _opened(stack, loop, manager, players)
     config = pool_config(model, name, options)
     players = Players(config.model, workers)

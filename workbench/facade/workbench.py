@@ -20,7 +20,7 @@ from workbench.facade import cells
 from workbench.facade.asking import Reply, ask
 from workbench.facade.handle import Rollout
 from workbench.facade.looks import pool_html, pool_text
-from workbench.facade.opening import open_pool, pool_config
+from workbench.facade.opening import open_pool
 from workbench.facade.progress import Progress
 from workbench.facade.replica import Replica
 from workbench.facade.routing import Routing
@@ -121,6 +121,7 @@ class Workbench(PoolVerbs):
             "seed": seed,
         }
         given = {option: value for option, value in asked.items() if value is not None}
+        self._asked = model, name, address, workers, detached, given
         self._progress = progress
         self._rollouts: weakref.WeakSet[Rollout] = weakref.WeakSet()
         self._dashboards: dict[str, Any] = {}
@@ -128,26 +129,18 @@ class Workbench(PoolVerbs):
         self._steps = contextlib.ExitStack()
         place = cells.spot()
         former = cells.made_at(place)
-        if former is not None and former._is_made_from(model, name, given):
+        if former is not None and former._is_made_from(self._asked):
             self._take_over(former)
         else:
             if former is not None:
                 self._say(f"this cell made the pool {former.config.name!r} before: it is closed")
                 former.close()
-            self._open(model, name, address, workers, given, detached=detached)
+            self._open()
         self.config: PoolConfig = self._pool.reach.manager.config
         cells.add(self, place)
 
-    def _open(
-        self,
-        model: str | None,
-        name: str | None,
-        address: str | None,
-        workers: int,
-        given: dict[str, Any],
-        *,
-        detached: bool,
-    ) -> None:
+    def _open(self) -> None:
+        model, name, address, workers, detached, given = self._asked
         try:
             self._pool = open_pool(
                 self._steps,
@@ -167,12 +160,10 @@ class Workbench(PoolVerbs):
                 raise NoRoomError(f"{error}. {hint}") from None
             raise
 
-    def _is_made_from(self, model: str | None, name: str | None, given: dict[str, Any]) -> bool:
+    def _is_made_from(self, asked: tuple[Any, ...]) -> bool:
         """Whether the same arguments made this, and its pool is well."""
-        if self.attached or isinstance(self._pool.reach.look(), str):
-            return False
-        config = pool_config(model, name or self.config.name, given)
-        return config == self.config
+        made_it = not self.attached or self._asked[4]  # detached
+        return made_it and asked == self._asked and not isinstance(self._pool.reach.look(), str)
 
     def _take_over(self, former: Workbench) -> None:
         """Be what another object of the same cell was; that one is closed, its pool is not."""
