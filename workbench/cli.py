@@ -153,6 +153,9 @@ def dashboard(
     on_cluster: Annotated[
         bool, typer.Option(help="Serve it from the pool's cluster, and end with the pool.")
     ] = False,
+    control: Annotated[
+        bool, typer.Option(help="Have a page on which whoever may look may manage the pool.")
+    ] = False,
     from_: Annotated[
         Path | None, typer.Option("--from", help="Show a saved feed instead of a pool.")
     ] = None,
@@ -160,7 +163,7 @@ def dashboard(
     """Show a pool's dashboard until Ctrl-C."""
     options = {"address": address, "port": port, "prefix": prefix, "password": password}
     if from_ is not None:
-        if name is not None or on_cluster or ray_address is not None:
+        if name is not None or on_cluster or control or ray_address is not None:
             raise ConfigError("from", "shows no pool that runs", allowed="no pool beside it")
         from workbench.metrics.feed import Feed
 
@@ -171,9 +174,12 @@ def dashboard(
     with contextlib.ExitStack() as stack:
         reach = reach_pool(stack, name or _only_name(ray_address), ray_address)
         if on_cluster:
-            _tell(reach.call(reach.manager.host("dashboard", options)))
-        else:
-            _serve(reach.feed, options)
+            _tell(reach.call(reach.manager.host("dashboard", options | {"control": control})))
+            return
+        from workbench.cluster.verbs import ManagerVerbs
+
+        verbs = ManagerVerbs(reach.manager, reach.call) if control else None
+        _serve(reach.feed, options | {"control": verbs})
 
 
 @app.command()

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.chaos, pytest.mark.ray, pytest.mark.vllm]
 
-TOKENS = 12
+TOKENS = 8
 SEEDS = range(rounds(1))
-WATCHED = SupervisionConfig(hang_s=6.0, max_restarts=1000, backoff_s=0.0)
+WATCHED = SupervisionConfig(hang_s=12.0, max_restarts=1000, backoff_s=0.0)
 
 
 @pytest.fixture(scope="module")

@@ -50,9 +50,13 @@ class ViewActor:
             ConfigError: there is no such view, or it refuses the options.
         """
         from workbench.cluster.manager import LLMServerManager  # which knows the controller
+        from workbench.cluster.verbs import ManagerVerbs
 
         manager = self._loop.run(LLMServerManager.of(entry, controller))
-        self._served = view(name)(pool_feed(manager, self._loop.run), **options)
+        given = dict(options)
+        if given.pop("control", False):
+            given["control"] = ManagerVerbs(manager, self._loop.run)
+        self._served = view(name)(pool_feed(manager, self._loop.run), **given)
         return self.where()
 
     def where(self) -> HostedView:

@@ -307,6 +307,8 @@ class Workbench(PoolVerbs):
         port: int = 0,
         address: str = "127.0.0.1",
         password: str | None = None,
+        *,
+        control: bool = False,
         **options: Any,
     ) -> Any:
         """A dashboard of the pool, served from this process until it, or this object, is closed.
@@ -317,17 +319,20 @@ class Workbench(PoolVerbs):
             port: to listen on; 0 for any that is free.
             address: to listen on. Off loopback a password is asked for.
             password: None for a new one, where one is needed.
+            control: have a page on which whoever may look may manage the pool.
             options: see :func:`widgets.dashboard.serve`.
 
         Raises:
             ConfigError: the port is taken, an argument is wrong, or no dashboard is installed.
         """
         options |= {"port": port, "address": address, "password": password}
-        key = repr(sorted(options.items()))
+        key = repr(sorted((options | {"control": control}).items()))
         known = self._dashboards.get(key)
         if known is None or known.closed:
             self._reach()
-            known = self._dashboards[key] = view("dashboard")(self.feed, **options)
+            known = self._dashboards[key] = view("dashboard")(
+                self.feed, control=self if control else None, **options
+            )
         return known
 
     def __repr__(self) -> str:
