@@ -27,8 +27,15 @@ def bench() -> Iterator[Workbench]:
         pool = Workbench(name=known, progress=False)
     else:
         name = f"tests-{os.getpid()}"
-        exact = {"dtype": "float32"}
-        pool = Workbench("smollm2-135m", 2, name=name, engine_args=exact, progress=False)
+        pool = Workbench(
+            "smollm2-135m",
+            2,
+            name=name,
+            engine_args={"dtype": "float32"},
+            openai_routes=True,
+            oversubscribe=True,  # a test lets it grow
+            progress=False,
+        )
     with pool:
         assert pool.attached == bool(known), f"no pool {known!r} runs"
         yield pool

@@ -7,6 +7,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 import ray
+from ray.exceptions import RayActorError
 
 from tests.chaos.pools import actors, balancer_pid, pids
 from tests.integration.processes import children
@@ -74,9 +75,12 @@ def kill_balancer(bench: Workbench) -> str:
 
 
 def inject(bench: Workbench, replica_id: str, kind: FaultKind, **settings: Any) -> str:
-    """A fault of a simulated engine."""
+    """A fault of a simulated engine, if that is still there to have one."""
     fault = Fault(kind, **settings)
-    ray.get(actors(bench)[replica_id].__ray_call__.remote(_inject, fault))
+    try:
+        ray.get(actors(bench)[replica_id].__ray_call__.remote(_inject, fault))
+    except RayActorError:
+        return f"{replica_id} was gone already"
     return f"{kind} in the engine of {replica_id}"
 
 

@@ -30,6 +30,7 @@ def whole() -> Iterator[Workbench]:
 
 @pytest.fixture
 def bench(whole: Workbench) -> Workbench:
+    whole.scale(REPLICAS)  # whatever the test before left behind
     settled(whole, REPLICAS)
     return whole
 

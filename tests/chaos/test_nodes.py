@@ -52,8 +52,9 @@ class Lab:
 lab: Lab
 
 
-def start() -> None:
+def start(mark: str) -> None:
     global lab  # noqa: PLW0603 - of the process that is the cluster's
+    os.environ[MARK] = mark
     lab = Lab()
 
 
@@ -99,13 +100,11 @@ def without_controller() -> Any:
 @pytest.fixture(scope="module")
 def inside() -> Iterator[Callable[..., Any]]:
     """Runs something in the cluster's process."""
-    with pytest.MonkeyPatch.context() as patch:
-        mark = new_mark()
-        patch.setenv(MARK, mark)
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-            process.submit(start).result()
-            yield lambda *call: process.submit(*call).result()
-            process.submit(stop).result()
+    mark = new_mark()
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        process.submit(start, mark).result()
+        yield lambda *call: process.submit(*call).result()
+        process.submit(stop).result()
     assert not left_behind(mark, ignoring=RAY_AGENTS)
 
 

@@ -36,6 +36,7 @@ def whole() -> Iterator[Workbench]:
 
 @pytest.fixture
 def bench(whole: Workbench) -> Workbench:
+    whole.scale(2)  # whatever the test before left behind
     settled(whole)
     return whole
 
