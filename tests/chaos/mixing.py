@@ -113,7 +113,7 @@ class Mix:
         return self._ask(f"{replica_id} restarted", restart, ConfigError)
 
     def _pause(self, replica_id: str | None) -> str:
-        mode = self._rng.choice(["keep", "abort", "wait"])
+        mode = self._rng.choice(["keep", "wait"])  # ``abort`` would end turns early, as it should
 
         def both() -> None:
             try:

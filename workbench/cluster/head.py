@@ -19,8 +19,8 @@ from pathlib import Path
 from workbench.engines.guard import start_time
 from workbench.errors import PoolError
 
-START_S = 60.0
-"""How long Ray may take to start; it gives up by itself after 30 s on an idle machine."""
+START_S = 90.0
+"""How long Ray may take to start; it gives up by itself before."""
 
 STOP_S = 30.0
 """How long it may take to end before it is killed."""

@@ -34,6 +34,9 @@ ALL_IN_MESSAGES = {
 """Tokens and figures travel in messages and not through the cluster's shared memory: Ray ends a
 process that touches that when the cluster is gone, and attached ones are to live on."""
 
+ATTEMPTS = 2
+"""Ray gives a start up after 30 s, which a machine that is busy for a moment may need."""
+
 ANSWER_S = 10.0
 """How long a cluster's head may take to answer."""
 
@@ -62,18 +65,27 @@ def join(address: str | None) -> None:
             problem = f"the Ray cluster at {address!r} does not let this process in: {error}"
             raise ConfigError("address", problem) from error
         return
-    try:
-        with _loopback(enabled=True):  # a pool of this machine alone serves nobody else
-            ray.init(
-                address="local",  # not one that somebody once started here
-                include_dashboard=False,
-                _node_ip_address="127.0.0.1",
-                object_store_memory=OBJECT_STORE_BYTES,
-                _system_config=ALL_IN_MESSAGES,
-                **quiet,
-            )
-    except Exception as error:
-        raise PoolError(f"Ray did not start on this machine: {error}") from error
+    for attempt in range(ATTEMPTS):
+        try:
+            _start_here(quiet)
+        except Exception as error:
+            if attempt == ATTEMPTS - 1:
+                raise PoolError(f"Ray did not start on this machine: {error}") from error
+            ray.shutdown()  # what did start of it
+        else:
+            return
+
+
+def _start_here(quiet: dict[str, Any]) -> None:
+    with _loopback(enabled=True):  # a pool of this machine alone serves nobody else
+        ray.init(
+            address="local",  # not one that somebody once started here
+            include_dashboard=False,
+            _node_ip_address="127.0.0.1",
+            object_store_memory=OBJECT_STORE_BYTES,
+            _system_config=ALL_IN_MESSAGES,
+            **quiet,
+        )
 
 
 def our_code() -> dict[str, Any]:
