@@ -106,7 +106,7 @@ def test_a_pool_grows_and_shrinks(bench: Workbench, diary: Path, tell: Tell, see
         return f"{len(bench.scale(1, drain_s=drain_s))} replica within {drain_s:g} s"
 
     strikes = [(at[0], grow), (at[1], shrink)]
-    outcome = played(bench, diary, strikes, tokens=TOKENS, replicas=1)
+    outcome = played(bench, diary, strikes, tokens=TOKENS, replicas=1, witnesses=0)
     assert outcome.replaced == 0
     bench.scale(2)
     tell(str(outcome))

@@ -129,8 +129,9 @@ class Notebook:
         return "".join(printed)
 
     def close(self) -> None:
-        self._client.stop_channels()
-        self._manager.shutdown_kernel()
+        if self._manager.has_kernel:
+            self._client.stop_channels()
+            self._manager.shutdown_kernel()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -16,8 +15,6 @@ import ray
 from tests.integration.processes import (
     MARK,
     RAY_AGENTS,
-    children,
-    gone,
     left_behind,
     marked,
     new_mark,
@@ -151,47 +148,6 @@ def test_rollouts_can_be_played_in_this_process() -> None:
 
         bench.rollout(["one", "two"], sampling_params={"max_tokens": 4}, reward=reward).result()
         assert here == [os.getpid()] * 2
-
-
-@pytest.mark.vllm
-async def test_calls_survive_the_death_of_a_replica_and_its_engine_dies_with_it() -> None:
-    """kill -9 of a replica's process while 16 calls run on the pool."""
-    with await asyncio.to_thread(Workbench, MODEL, 2, progress=False) as bench:
-        async with bench.client() as client:
-            sampling = {"max_tokens": 200, "ignore_eos": True}
-            calls = [
-                asyncio.create_task(
-                    client.generate(f"s{n}", prompt_ids=[n + 1] * 8, sampling_params=sampling)
-                )
-                for n in range(16)
-            ]
-            pool = await until_running(bench, 16)
-            doomed = pool.replicas[0].status
-            assert doomed.pid is not None
-            engine_processes = children(doomed.pid)
-            assert engine_processes
-            os.kill(doomed.pid, signal.SIGKILL)
-            async with asyncio.timeout(120):
-                outputs = await asyncio.gather(*calls)
-        assert gone(engine_processes)
-        for output in outputs:
-            assert len(output.token_ids) == len(output.log_probs) == 200
-            assert output.version_spans[-1].end == 200
-        assert {output.replica_id for output in outputs} == {"replica-1"}
-        assert {output.attempts for output in outputs} == {1, 2}
-        replicas = (await asyncio.to_thread(bench.snapshot)).replicas
-        assert [str(r.status.state) for r in replicas] == ["unhealthy", "ready"]
-        assert replicas[0].engine is None
-        assert "1/2 replicas ready" in await asyncio.to_thread(repr, bench)
-
-
-async def until_running(bench: Workbench, requests: int) -> Any:
-    async with asyncio.timeout(60):
-        while True:
-            pool = await asyncio.to_thread(bench.snapshot)
-            if sum(r.engine.running for r in pool.replicas if r.engine) == requests:
-                return pool
-            await asyncio.sleep(0.02)
 
 
 @pytest.mark.vllm

@@ -93,7 +93,7 @@ def connect(address: str | None = None) -> Connection:
 def is_in_cluster(address: str | None = None) -> bool:
     """Whether :func:`connect` would join a cluster that is there, and start none."""
     named = address or os.environ.get("RAY_ADDRESS")
-    return ray.is_initialized() or (named is not None and named != "local")
+    return ray.is_initialized() or bool(named and named != "local")
 
 
 def current_vigil() -> Vigil | None:

@@ -88,7 +88,9 @@ class Scaling:
         return [r for r in results if not isinstance(r, BaseException)], errors
 
     async def _one(self, seat: Seat) -> EngineLimits:
+        serving = self._members.ready()
         member = self._members.make(RestartBudget(self._config.supervision))
+        member.is_paused = bool(serving) and all(other.is_paused for other in serving)
         async with member.lock:
             try:
                 return await self._fleet.bring_up(member, seat)

@@ -188,8 +188,7 @@ class VLLMEngine:
 
     async def pause(self, mode: PauseMode = "keep", *, clear_cache: bool = False) -> None:
         """Stop scheduling; see :meth:`Engine.pause`."""
-        self._paused = mode != "wait"  # those that run may hang until then
-        try:
+        try:  # until then an engine that hangs has to be noticed
             await self._running().pause_generation(mode=mode, clear_cache=clear_cache)
         finally:
             self._paused = True

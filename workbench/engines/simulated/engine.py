@@ -37,6 +37,7 @@ class SimulatedEngine:
         self._open: dict[str, Generation] = {}
         """By request id, until the last delta was handed over."""
         self._version = 0
+        self._stands_still = False
         self._pause: PauseMode | None = None
         self._stepping = False
         self._stepped_s = 0.0
@@ -166,8 +167,7 @@ class SimulatedEngine:
         self._check_alive()
 
     def _stalled_s(self) -> float:
-        stands_still = self._pause and not (self._pause == "wait" and self._scheduler.running)
-        if not self._scheduler.busy or stands_still:
+        if not self._scheduler.busy or self._stands_still:
             return 0.0
         return asyncio.get_running_loop().time() - self._stepped_s
 
@@ -191,12 +191,15 @@ class SimulatedEngine:
         """
         self._pause = check_mode(mode)
         self._notify()
-        await self._until(
-            lambda: (
-                self._pause != mode  # resumed, or paused otherwise, meanwhile
-                or (self._is_idle() and not (mode == "wait" and self._scheduler.running))
+        try:  # an engine that hangs never gets there, which has to be noticed
+            await self._until(
+                lambda: (
+                    self._pause != mode  # resumed, or paused otherwise, meanwhile
+                    or (self._is_idle() and not (mode == "wait" and self._scheduler.running))
+                )
             )
-        )
+        finally:
+            self._stands_still = self._pause is not None
         if self._pause == "abort":
             await self.abort(list(self._open))
         if clear_cache:
@@ -205,6 +208,7 @@ class SimulatedEngine:
     async def resume(self) -> None:
         """Go on scheduling. Idempotent."""
         self._pause = None
+        self._stands_still = False
         self._stepped_s = asyncio.get_running_loop().time()
         self._notify()
 
