@@ -118,9 +118,11 @@ async def test_kept_requests_compute_their_blocks_anew_where_that_is_asked_for(
         return bench.update_weights(MODEL, recompute=True)
 
     calm = (await during(bench, lambda: bench.update_weights(MODEL)))[0]
+    assert not any(output.num_preempted for output in calm)
     outputs, _ = await during(bench, there_and_back)
     for output in outputs:
         assert len(output.token_ids) == 96
+        assert output.num_preempted  # its blocks were dropped, and computed again
         own = [s for s in output.version_spans if s.version == output.version_spans[0].version]
         assert output.token_ids[: own[0].end] == calm[0].token_ids[: own[0].end]
 

@@ -109,6 +109,11 @@ class Spool:
         shutil.rmtree(final, ignore_errors=True)  # the same version once more
         return target.rename(final)
 
+    def find(self, version: int) -> Path | None:
+        """The directory of a version that is complete."""
+        final = self._final(version)
+        return final if final.is_dir() else None
+
     def read(self, version: int) -> list[Part]:
         """The parts of a version that is complete, for another node."""
         files: dict[Path, dict[str, Piece]] = {}

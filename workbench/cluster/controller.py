@@ -22,6 +22,7 @@ from workbench.cluster.balancer import MAX_CALLS as BALANCER_CALLS
 from workbench.cluster.balancer import BalancerActor
 from workbench.cluster.exporter import Exporter
 from workbench.cluster.fleet import CLOSE_S, Fleet
+from workbench.cluster.holding import Holding
 from workbench.cluster.host import ViewHosts
 from workbench.cluster.introduction import Introduction
 from workbench.cluster.members import Members
@@ -65,19 +66,19 @@ class PoolController:
         self._balancer = self._make_balancer()
         self._introduction = Introduction(self._balancer, self._members)
         self._nodes = Nodes(config.name, config.model)
+        self._holding = Holding(self._nodes, checks=config.engine != "simulated")
         self._rollover = Rollover(
-            self._members,
-            self._nodes,
-            self._balancer,
-            config.start_timeout_s,
-            checks=config.engine != "simulated",
+            self._members, self._holding, self._balancer, config.start_timeout_s
         )
         self._fleet = Fleet(
             config, self._members, self._nodes, self._introduction, self._rollover, self._key
         )
         self._supervisor = Supervisor(config.supervision, self._members, self._fleet)
         self._rollover.on_failure = self._supervisor.mend
-        self._scaling = Scaling(config, self._members, self._fleet, self._balancer)
+        self._scaling = Scaling(
+            config, self._members, self._fleet, self._introduction, self._balancer
+        )
+        self._scaling.take_over = self._supervisor.leave
         self._verbs = ReplicaVerbs(self._members, self._balancer)
         pool = PoolSnapshot(config.name, config.model, device, (), None)
         self._watch = PoolWatch(pool, self._balancer, lambda: self._members, config.sample_s)
@@ -184,18 +185,23 @@ class PoolController:
 
     # -- weights ----------------------------------------------------------------------------
 
-    async def next_version(self, version: int | None) -> int:
-        """See :meth:`Rollover.check_version`."""
-        return self._rollover.check_version(version)
+    async def begin_weights(self, version: int | None) -> tuple[int, int]:
+        """See :meth:`Rollover.begin`."""
+        return self._rollover.begin(version)
 
-    async def receive_weights(self, version: int, stored: list[Any]) -> None:
-        """See :meth:`Rollover.receive`."""
-        await self._rollover.receive(version, stored)
+    async def receive_weights(self, key: int, stored: list[Any]) -> None:
+        """See :meth:`Holding.receive`."""
+        await self._holding.receive(key, stored)
+
+    async def discard_weights(self, key: int) -> None:
+        """See :meth:`Holding.discard`."""
+        await self._holding.discard(key)
 
     async def update_weights(
         self,
         source: str | None,
-        version: int,
+        key: int | None,
+        version: int | None,
         mode: PauseMode,
         *,
         recompute: bool,
@@ -203,7 +209,7 @@ class PoolController:
     ) -> WeightUpdate:
         """See :meth:`Rollover.update`."""
         return await self._rollover.update(
-            source, version, mode, recompute=recompute, transfer_s=transfer_s
+            source, key, version, mode, recompute=recompute, transfer_s=transfer_s
         )
 
     # -- verbs ------------------------------------------------------------------------------

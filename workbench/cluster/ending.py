@@ -8,6 +8,7 @@ from workbench.cluster.head import stop_head
 from workbench.cluster.lookup import find_pool, unknown_pool
 from workbench.cluster.manager import LLMServerManager
 from workbench.cluster.registry import PoolEntry, Registry
+from workbench.errors import PoolError
 
 
 def end_pool(name: str, address: str | None = None) -> PoolEntry:
@@ -22,7 +23,12 @@ def end_pool(name: str, address: str | None = None) -> PoolEntry:
         PoolError: something of it does not end.
     """
     listed = None if address else Registry().find(name)
-    found = find_pool(name, address)
+    found = None
+    try:
+        found = find_pool(name, address)
+    except PoolError:
+        if listed is None or listed.kind != "head":
+            raise  # its controller hangs, and it is in a cluster that is not ours to end
     if found is None and listed is None:
         raise unknown_pool(name, address)
     entry = found.entry if found else listed

@@ -45,7 +45,7 @@ class Exporter:
     async def start(self) -> None:
         """Listen: on loopback where the cluster is one node, else with a key."""
         app = Starlette(routes=[Route("/metrics", self._metrics), Route("/targets", self._targets)])
-        is_open = len(seats.look()) > 1
+        is_open = seats.spans_nodes()
         host = seats.own_address() if is_open else "127.0.0.1"
         self._http = HttpServer(app, host, self._key if is_open else None)
         await self._http.start()

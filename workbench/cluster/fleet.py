@@ -70,6 +70,7 @@ class Fleet:
         """
         member.born_s = time.monotonic()
         member.note(state=ReplicaState.STARTING, stage="waiting for its place", address="")
+        await self._introduction.tell()  # turns wait for it
         try:
             async with asyncio.timeout(self._config.start_timeout_s):
                 await self._place(member, seat)
@@ -120,7 +121,7 @@ class Fleet:
             seat.device,
             seat.threads,
             config.seed + int(replica_id.rpartition("-")[2]),
-            is_open=len(seats.look()) > 1,
+            is_open=seats.spans_nodes(),
             key=self._key,
             openai_routes=config.openai_routes,
         )
@@ -152,20 +153,23 @@ class Fleet:
             gently: let it end by itself first.
         """
         handle, group = member.handle, member.group
-        was_known, member.is_known = member.is_known, False
+        was_told = member.is_known or member.status.state is ReplicaState.STARTING
+        member.is_known = False
         member.handle = member.group = member.seat = None
         member.is_lost = False
         member.node_id = ""
         member.note(state=state, stage="", address="", pid=None)
-        if was_known:
-            await self._introduction.tell()
-        if handle is not None:
-            if gently:
+        try:
+            if was_told:
+                await self._introduction.tell()
+            if handle is not None and gently:
                 with contextlib.suppress(RayError, TimeoutError):
                     async with asyncio.timeout(CLOSE_S):
                         await handle.close.remote()
-            ray.kill(handle)  # its guard sees to its children
-        seats.release(group)
+        finally:
+            if handle is not None:
+                ray.kill(handle)  # its guard sees to its children
+            seats.release(group)
 
     async def stage(self, member: Member) -> str:
         """What it is doing while it starts."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -30,7 +30,7 @@ class HostedView:
     """Where a view is served."""
 
     url: str
-    password: str | None
+    password: str | None = field(repr=False)
     """What a browser is asked for; None where anybody may look."""
 
 

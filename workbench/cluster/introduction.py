@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
 
-from ray.exceptions import ActorUnavailableError
+from ray.exceptions import ActorUnavailableError, RayError
 
 from workbench.types import ReplicaState
 
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
 
 RETRY_S = 0.05
 """Pause between two attempts to reach a balancer that starts over."""
+
+TELL_S = 15.0
+"""A balancer that starts over takes seconds."""
+
+logger = logging.getLogger(__name__)
 
 
 class Introduction:
@@ -24,7 +30,18 @@ class Introduction:
         self._members = members
 
     async def tell(self) -> None:
-        """Returns when the balancer knows, also where it has to start over first."""
+        """Returns when the balancer knows, also where it has to start over first.
+
+        One that does not answer is not waited for longer than ``TELL_S``: it hears all of it the
+        next time, and whoever calls has processes to end.
+        """
+        try:
+            async with asyncio.timeout(TELL_S):
+                await self._until_told()
+        except (RayError, TimeoutError) as error:
+            logger.warning("the balancer did not hear of its replicas: %r", error)
+
+    async def _until_told(self) -> None:
         while True:
             try:
                 await self._balancer.restore.remote(*self._all())

@@ -43,6 +43,9 @@ OnProgress = Callable[[Sequence[ReplicaStatus]], None]
 
 DIED = "the pool's controller died while it started"
 
+CLOSE_S = 60.0
+"""How long a pool may take to end by itself; then its controller is killed, and all with it."""
+
 MAX_CALLS = 1000
 """Calls of a pool at once: of those who look, and of orders that take minutes."""
 
@@ -183,8 +186,9 @@ class LLMServerManager(PoolProxy):
         if self._closed:
             return
         try:
-            with contextlib.suppress(PoolError):  # it is ended next, whatever it says
-                await self._ask("close")
+            with contextlib.suppress(PoolError, TimeoutError):  # it is ended next, whatever it says
+                async with asyncio.timeout(CLOSE_S):
+                    await self._ask("close")
         finally:
             await _end(self._controller, self.config.name)
             Registry().release(self.entry)

@@ -40,6 +40,8 @@ class Member:
     """Whether its process was found gone or hanging: what it has goes on elsewhere."""
     is_paused: bool = False
     """Whether somebody paused its engine."""
+    is_asleep: bool = False
+    """Whether its device's memory was given back."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while it is started, stopped, or taken out."""
     born_s: float = field(default_factory=time.monotonic)

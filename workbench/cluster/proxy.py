@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -12,23 +13,27 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import ray
 
 from workbench.aio import in_thread
+from workbench.checkpoint.check import check_state
 from workbench.checkpoint.parts import split
 from workbench.checkpoint.values import check_values
 from workbench.client import LLMServerClient
 from workbench.cluster.looking import PoolPort
 from workbench.cluster.ports import RayBalancer
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, PoolError
+from workbench.models import PACKAGED, resolve_model
 from workbench.prometheus import update_prometheus_config
+from workbench.types import ReplicaState
 from workbench.weights import check_mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from workbench.checkpoint.parts import Part
-    from workbench.types import ReplicaState
     from workbench.weights import PauseMode, WeightUpdate
 
 ClientT = TypeVar("ClientT", bound=LLMServerClient)
+
+SERVING = {ReplicaState.READY, ReplicaState.PAUSED}
 
 DRAIN_S = 60.0
 """How long a replica that leaves may take to finish what it has."""
@@ -61,7 +66,7 @@ class PoolProxy(PoolPort):
 
         vLLM's own OpenAI routes are there too where the pool was made with ``openai_routes=True``.
         """
-        return [status.address for status in await self.statuses() if status.address]
+        return [s.address for s in await self.statuses() if s.address and s.state in SERVING]
 
     async def get_metrics_address(self) -> tuple[str, str]:
         """``http://host:port`` of the pool's own ``/metrics`` and ``/targets``, and a key.
@@ -259,24 +264,51 @@ class PoolProxy(PoolPort):
             ConfigError: the version does not go up.
             WeightsError: no replica took them; the pool stays on those that it has.
         """
-        version = await self._ask("next_version", version)
-        began_s, directory = time.perf_counter(), None
+        check_mode(mode)
         if isinstance(source, Mapping):
-            await self._send(source, version)
-            transfer_s = time.perf_counter() - began_s
-        else:
-            directory, transfer_s = _absolute(source), 0.0
+            return await self._update_from_state(source, version, mode, recompute=recompute)
         update: WeightUpdate = await self._ask(
             "update_weights",
-            directory,
+            _absolute(source),
+            None,
             version,
-            check_mode(mode),
+            mode,
             recompute=recompute,
-            transfer_s=transfer_s,
+            transfer_s=0.0,
         )
         return update
 
-    async def _send(self, state: Mapping[str, Any], version: int) -> None:
+    async def _update_from_state(
+        self, state: Mapping[str, Any], version: int | None, mode: PauseMode, *, recompute: bool
+    ) -> WeightUpdate:
+        began_s = time.perf_counter()
+        await in_thread(lambda: self._check_state(state))
+        version, key = await self._ask("begin_weights", version)
+        try:
+            await self._send(state, key)
+            transfer_s = time.perf_counter() - began_s
+            update: WeightUpdate = await self._ask(
+                "update_weights",
+                None,
+                key,
+                version,
+                mode,
+                recompute=recompute,
+                transfer_s=transfer_s,
+            )
+        except BaseException:
+            with contextlib.suppress(PoolError):
+                await self._ask("discard_weights", key)
+            raise
+        return update
+
+    def _check_state(self, state: Mapping[str, Any]) -> None:
+        """Names and shapes, before anything is sent; where the model is at hand."""
+        model = self.config.model
+        if self.config.engine != "simulated" and (model in PACKAGED or Path(model).is_dir()):
+            check_state(state, resolve_model(model))
+
+    async def _send(self, state: Mapping[str, Any], key: int) -> None:
         """Part by part, the next one being made while the last one travels."""
         parts = split(state)
         travelling: asyncio.Future[Any] | None = None
@@ -284,21 +316,33 @@ class PoolProxy(PoolPort):
             stored = [ray.put(part)]  # in a list: whoever passes it on need not read it
             if travelling is not None:
                 await travelling
-            travelling = asyncio.ensure_future(self._ask("receive_weights", version, stored))
+            travelling = asyncio.ensure_future(self._ask("receive_weights", key, stored))
         if travelling is not None:
             await travelling
 
     async def get_weight_version(self) -> dict[str, int]:
         """Replica id → the policy version that it serves."""
-        return {status.replica_id: status.version for status in await self.statuses()}
+        return {s.replica_id: s.version for s in await self.statuses() if s.state in SERVING}
 
     async def _tell(self, verb: str, *args: Any) -> Any:
         return await self._ask("tell", verb, *args)
 
 
 def _write_key(path: Path, key: str) -> None:
-    path.touch(mode=0o600)
-    path.write_text(key)
+    """Readable by this user alone from its first moment, and as a whole or not at all.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    fresh = path.with_name(f".{path.name}.new")
+    try:
+        fresh.unlink(missing_ok=True)
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(key)
+        fresh.replace(path)
+    except OSError as error:
+        raise ConfigError("credentials_file", f"cannot be written: {error}") from error
 
 
 def _absolute(path: str | os.PathLike[str]) -> str:

@@ -10,7 +10,7 @@ import asyncio
 import os
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,7 @@ class ReplicaSpec:
     seed: int
     is_open: bool = False
     """Whether other machines may reach its HTTP routes."""
-    key: str | None = None
+    key: str | None = field(default=None, repr=False)
     """What they have to show then."""
     openai_routes: bool = False
 
@@ -159,11 +159,11 @@ class ReplicaActor:
         await self._serving().control.resume()
 
     async def update(
-        self, directory: str, version: int, mode: PauseMode, *, recompute: bool
+        self, directory: str, version: int, mode: PauseMode, *, recompute: bool, limit_s: float
     ) -> ReplicaUpdate:
         """See :meth:`EngineControl.update`."""
         control = self._serving().control
-        return await control.update(directory, version, mode, recompute=recompute)
+        return await control.update(directory, version, mode, recompute=recompute, limit_s=limit_s)
 
     async def clear_cache(self) -> None:
         """See :meth:`EngineControl.clear_cache`."""
@@ -193,7 +193,7 @@ class ReplicaActor:
 
     async def log_tail(self, lines: int) -> str:
         """The last lines of its log."""
-        return tail(self._log, lines)
+        return await asyncio.to_thread(tail, self._log, lines)
 
     async def close(self) -> None:
         """Stop the engine and its processes."""

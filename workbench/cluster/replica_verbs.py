@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray.exceptions import ActorUnavailableError
 
-from workbench.cluster.ports import our_errors
+from workbench.cluster.ports import balancer_errors, our_errors
 from workbench.errors import ConfigError, ReplicaDiedError
 from workbench.types import ReplicaState
 from workbench.weights import check_mode
@@ -31,7 +31,7 @@ class ReplicaVerbs:
             ConfigError: unknown replica, or it does not serve.
         """
         (member,) = self._serving(replica_id)
-        with our_errors(ReplicaDiedError(replica_id, "the balancer is gone")):
+        with balancer_errors():
             await self._balancer.set_state.remote(replica_id, state)
         member.wanted = state
 
@@ -93,11 +93,23 @@ class ReplicaVerbs:
         """
         if level not in {1, 2}:
             raise ConfigError("level", f"{level!r}", allowed="1 (weights to the host), 2 (dropped)")
-        return await self._each(self._serving(replica_id), "sleep", level)
+        slept = await self._each(self._serving(replica_id), "sleep", level)
+        for replica_id, did in slept.items():
+            member = self._members.get(replica_id)
+            member.is_asleep = did
+            if did:
+                member.note(state=ReplicaState.PAUSED)
+        return slept
 
     async def wake(self, replica_id: str | None) -> dict[str, bool]:
         """The opposite of :meth:`sleep`."""
-        return await self._each(self._serving(replica_id), "wake")
+        woke = await self._each(self._serving(replica_id), "wake")
+        for replica_id in woke:
+            member = self._members.get(replica_id)
+            member.is_asleep = False
+            if not member.is_paused:
+                member.note(state=ReplicaState.READY)
+        return woke
 
     async def start_profile(self, replica_id: str | None) -> None:
         """Record traces until :meth:`stop_profile`."""

@@ -6,23 +6,31 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import RayError
 
-from workbench.cluster.ports import our_errors
-from workbench.errors import ConfigError, PoolError, WeightsError
+from workbench.errors import ConfigError, WeightsError
 from workbench.weights import ReplicaUpdate, WeightUpdate
 
 if TYPE_CHECKING:
+    from workbench.cluster.holding import Holding
     from workbench.cluster.members import Member, Members
-    from workbench.cluster.node import Nodes
     from workbench.weights import PauseMode
 
-NODE_GONE = PoolError("a node of the pool is gone; try again once its replicas were replaced")
+OnFailure = Callable[["Member", Any, str], None]
+"""Called with a replica that did not take weights, its actor then, and why."""
 
-OnFailure = Callable[["Member", str], None]
-"""Called with a replica that did not take weights, and why."""
+MARGIN_S = 30.0
+"""On top of what loading may take: until the engine stands still, and for the way there."""
+
+
+class _Target(NamedTuple):
+    """A replica as it was when an update began."""
+
+    member: Member
+    handle: Any
+    node_id: str
 
 
 class Rollover:
@@ -30,27 +38,19 @@ class Rollover:
 
     Args:
         members: the pool's replicas.
-        nodes: where weights are checked, and kept for replicas that start.
+        holding: where weights are.
         balancer: is told that what was cached is of no use any more.
         limit_s: what loading may take on one replica.
-        checks: whether the engines have weights that can be wrong.
     """
 
-    def __init__(
-        self, members: Members, nodes: Nodes, balancer: Any, limit_s: float, *, checks: bool
-    ) -> None:
+    def __init__(self, members: Members, holding: Holding, balancer: Any, limit_s: float) -> None:
         self._members = members
-        self._nodes = nodes
+        self.holding = holding
         self._balancer = balancer
         self._limit_s = limit_s
-        self._checks = checks
         self._lock = asyncio.Lock()
-        self._directory: str | None = None
-        """Where every node finds the current weights, for replicas that start."""
-        self._spooled: dict[str, str] = {}
-        """Node id → where that node has them in memory, if they came as a state dict."""
         self.version = 0
-        self.on_failure: OnFailure = lambda member, problem: None  # noqa: ARG005 - nobody asked yet
+        self.on_failure: OnFailure = lambda *_: None
 
     def check_version(self, version: int | None) -> int:
         """The next version, or the one that is asked for.
@@ -65,15 +65,20 @@ class Rollover:
             raise ConfigError("version", f"{version!r}", allowed=allowed)
         return version
 
+    def begin(self, version: int | None) -> tuple[int, int]:
+        """A state dict is about to come: its version, and the key of the transfer."""
+        nodes = [member.node_id for member in self._members.ready()]
+        return self.check_version(version), self.holding.begin(nodes)
+
     async def admit(self, member: Member) -> None:
         """The last step of a start: the current weights; from here on updates reach it too."""
+        member.note(stage="taking the pool's weights")
         async with self._lock:
             if self.version:
-                directory = await self._directory_on(member.node_id)
-                async with asyncio.timeout(self._limit_s):
-                    await member.handle.update.remote(
-                        directory, self.version, "keep", recompute=False
-                    )
+                directory = await self.holding.directory_on(member.node_id)
+                await member.handle.update.remote(
+                    directory, self.version, "keep", recompute=False, limit_s=self._limit_s
+                )
             if member.is_paused:
                 await member.handle.pause.remote("keep")
                 await self._resume_if_meant(member)
@@ -85,44 +90,11 @@ class Rollover:
         if not member.is_paused:
             await member.handle.resume.remote()
 
-    async def _directory_on(self, node_id: str) -> str:
-        """Where a node finds the current weights; brings them there if it has to.
-
-        Raises:
-            WeightsError: every node that had them is gone.
-        """
-        if self._directory is not None:
-            return self._directory
-        for holder in [] if node_id in self._spooled else list(self._spooled):
-            try:
-                for part in await self._nodes.on(holder).parts.remote(self.version):
-                    await self._nodes.on(node_id).write.remote(self.version, part)
-                finished: str = await self._nodes.on(node_id).finish.remote(self.version)
-            except RayActorError:  # that node is gone
-                self._nodes.drop(holder)
-                del self._spooled[holder]
-            else:
-                self._spooled[node_id] = finished
-                break
-        if node_id not in self._spooled:
-            raise WeightsError(f"no node has the weights of version {self.version} any more")
-        return self._spooled[node_id]
-
-    # -- updates ----------------------------------------------------------------------------
-
-    async def receive(self, version: int, stored: list[Any]) -> None:
-        """One part of a state dict, for every node that has replicas; each pulls it once.
-
-        ``stored``: where it is in the cluster's object store.
-        """
-        nodes = {member.node_id for member in self._members.ready()}
-        with our_errors(NODE_GONE):
-            await asyncio.gather(*(self._nodes.on(n).write.remote(version, *stored) for n in nodes))
-
     async def update(
         self,
         source: str | None,
-        version: int,
+        key: int | None,
+        version: int | None,
         mode: PauseMode,
         *,
         recompute: bool,
@@ -131,8 +103,9 @@ class Rollover:
         """All live replicas end on ``version``, or are replaced by ones that are.
 
         Args:
-            source: a directory that every node can read; None for what :meth:`receive` brought.
-            version: what later tokens are stamped with.
+            source: a directory that every node can read; None for what came as ``key``.
+            key: of a transfer; see :meth:`begin`.
+            version: what later tokens are stamped with; the next one by default.
             mode: what becomes of requests in the engines.
             recompute: kept requests compute their KV blocks again.
             transfer_s: what bringing a state dict took so far.
@@ -144,86 +117,78 @@ class Rollover:
         """
         began_s = time.perf_counter()
         async with self._lock:
-            self.check_version(version)
-            targets = self._members.ready()
-            directories, check_s = await self._prepare(source, version, targets)
+            version = self.check_version(version)
+            targets = self._targets()
+            found = await self.holding.check(source, key, [t.node_id for t in targets])
+            check_s = time.perf_counter() - began_s
             updates = await asyncio.gather(
-                *(self._one(m, directories, version, mode, recompute=recompute) for m in targets)
+                *(self._one(t, found[t.node_id], version, mode, recompute) for t in targets)
             )
             total_s = transfer_s + time.perf_counter() - began_s
             update = WeightUpdate(version, mode, check_s, transfer_s, tuple(updates), total_s)
-            self._settle(update, source, directories)
+            self._settle(update, targets, source, key)
         await self._tell(update)
         return update
 
-    async def _prepare(
-        self, source: str | None, version: int, targets: list[Member]
-    ) -> tuple[dict[str, str], float]:
-        """Node id → directory, checked; and the seconds that the check took."""
-        began_s = time.perf_counter()
-        nodes = dict.fromkeys(member.node_id for member in targets)
-        if not nodes:
+    def _targets(self) -> list[_Target]:
+        """Those that serve.
+
+        Raises:
+            WeightsError: there is none.
+            ConfigError: one of them sleeps, and has no weights that could be changed.
+        """
+        ready = self._members.ready()
+        if asleep := [member.replica_id for member in ready if member.is_asleep]:
+            raise ConfigError("replicas", f"{', '.join(asleep)} sleep", allowed="wake() first")
+        if not ready:
             raise WeightsError("no replica is ready to take weights")
-        directories = dict.fromkeys(nodes, source or "")
-        with our_errors(NODE_GONE):
-            if source is None:
-                finishing = [self._nodes.on(n).finish.remote(version) for n in nodes]
-                directories = dict(zip(nodes, await asyncio.gather(*finishing), strict=True))
-            if self._checks:  # the values of a state dict were looked at where it came from
-                checking = [
-                    self._nodes.on(n).check.remote(d, values=source is not None)
-                    for n, d in directories.items()
-                ]
-                await asyncio.gather(*checking)
-        return directories, time.perf_counter() - began_s
+        return [_Target(member, member.handle, member.node_id) for member in ready]
 
     async def _one(
         self,
-        member: Member,
-        directories: dict[str, str],
+        target: _Target,
+        directory: str,
         version: int,
         mode: PauseMode,
-        *,
         recompute: bool,
     ) -> ReplicaUpdate:
-        directory = directories[member.node_id]
-        limit_s = None if mode == "wait" else self._limit_s
+        """Whatever goes wrong with one is told, so that the others' news are heard of."""
+        outer_s = None if mode == "wait" else self._limit_s + MARGIN_S
         try:
-            async with asyncio.timeout(limit_s):
-                update: ReplicaUpdate = await member.handle.update.remote(
-                    directory, version, mode, recompute=recompute
+            async with asyncio.timeout(outer_s):
+                update: ReplicaUpdate = await target.handle.update.remote(
+                    directory, version, mode, recompute=recompute, limit_s=self._limit_s
                 )
         except TimeoutError:
-            problem = f"not done within {limit_s:g} s"
+            problem = f"not done within {outer_s:g} s"
         except RayError as error:
             problem = str(getattr(error, "cause", None) or "its process is gone")
+        except Exception as error:  # noqa: BLE001 - see above
+            problem = f"{type(error).__name__}: {error}"
         else:
             return update
-        return ReplicaUpdate(member.replica_id, self.version, error=problem)
+        return ReplicaUpdate(target.member.replica_id, self.version, error=problem)
 
     def _settle(
-        self, update: WeightUpdate, source: str | None, directories: dict[str, str]
+        self, update: WeightUpdate, targets: list[_Target], source: str | None, key: int | None
     ) -> None:
-        failed = {u.replica_id: u.error for u in update.replicas if u.error}
-        took = [u for u in update.replicas if not u.error]
+        took = any(not told.error for told in update.replicas)
         if took:
             self.version = update.version
-            self._directory = source
-            self._spooled = {} if source else dict(directories)
-        for member in self._members:
-            if problem := failed.get(member.replica_id):
-                self.on_failure(member, f"weights of version {update.version}: {problem}")
-            elif took and member.is_known:
-                member.note(version=update.version)
+            self.holding.keep(source, key)
+        for target, told in zip(targets, update.replicas, strict=True):
+            if told.error:
+                problem = f"weights of version {update.version}: {told.error}"
+                self.on_failure(target.member, target.handle, problem)
+            elif target.member.handle is target.handle:
+                target.member.note(version=update.version)
         if not took:
-            told = "; ".join(f"{name}: {problem}" for name, problem in failed.items())
-            raise WeightsError(f"no replica took version {update.version}: {told}")
+            failed = "; ".join(f"{told.replica_id}: {told.error}" for told in update.replicas)
+            raise WeightsError(f"no replica took version {update.version}: {failed}")
 
     async def _tell(self, update: WeightUpdate) -> None:
         """Blocks of other weights are of no use to anybody, nor are other weights in memory."""
-        took = [u.replica_id for u in update.replicas if not u.error]
+        took = [told.replica_id for told in update.replicas if not told.error]
         with contextlib.suppress(RayError):  # one that starts over knows of no blocks anyway
             await self._balancer.forget_caches.remote(took)
-        for node_id in list(self._spooled):
-            with contextlib.suppress(RayError):
-                await self._nodes.on(node_id).forget_before.remote(update.version)
+        await self.holding.forget_others()

@@ -13,7 +13,10 @@ from workbench.supervision import RestartBudget
 from workbench.types import ReplicaState
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from workbench.cluster.fleet import Fleet
+    from workbench.cluster.introduction import Introduction
     from workbench.cluster.members import Member, Members
     from workbench.cluster.placement import Seat
     from workbench.config import PoolConfig
@@ -26,8 +29,18 @@ LOOK_S = 0.1
 class Scaling:
     """What somebody wants of the number of replicas."""
 
-    def __init__(self, config: PoolConfig, members: Members, fleet: Fleet, balancer: Any) -> None:
+    def __init__(
+        self,
+        config: PoolConfig,
+        members: Members,
+        fleet: Fleet,
+        introduction: Introduction,
+        balancer: Any,
+    ) -> None:
         self._config = config
+        self._introduction = introduction
+        self.take_over: Callable[[Member], Awaitable[None]] = _nobody
+        """Called before a member's lock is taken, so that whoever replaces it lets go of it."""
         self._members = members
         self._fleet = fleet
         self._balancer = balancer
@@ -55,13 +68,15 @@ class Scaling:
             ReplicaStartError: one did not come up; the others did.
         """
         _check_count("replicas", replicas)
-        surplus = len(self._members) - replicas
-        if surplus > 0:
-            doomed = [member.replica_id for member in self._members][-surplus:]
-            await self.remove(doomed, drain_s=drain_s)
-        elif surplus < 0:
-            await self.add(-surplus)
-        return [member.replica_id for member in self._members]
+        async with self._lock:
+            surplus = len(self._members) - replicas
+            if surplus > 0:
+                newest_first = [*self._members][::-1]
+                newest_first.sort(key=_is_well)  # those that were given up before all others
+                await self._remove(newest_first[:surplus], drain_s)
+            elif surplus < 0:
+                await self._add(-surplus)
+            return [member.replica_id for member in self._members]
 
     async def add(self, count: int) -> list[str]:
         """Start so many more, side by side; their ids once they serve.
@@ -73,11 +88,14 @@ class Scaling:
         """
         _check_count("count", count)
         async with self._lock:
-            before = set(self._members)
-            _, errors = await self._bring_up(count)
-            if errors:
-                raise errors[0]
-            return [member.replica_id for member in self._members if member not in before]
+            return await self._add(count)
+
+    async def _add(self, count: int) -> list[str]:
+        before = set(self._members)
+        _, errors = await self._bring_up(count)
+        if errors:
+            raise errors[0]
+        return [member.replica_id for member in self._members if member not in before]
 
     async def _bring_up(self, count: int) -> tuple[list[EngineLimits], list[BaseException]]:
         taken = [member.node_id for member in self._members if member.node_id]
@@ -96,6 +114,7 @@ class Scaling:
                 return await self._fleet.bring_up(member, seat)
             except BaseException:
                 self._members.forget(member)
+                await self._introduction.tell()  # nobody waits for it any more
                 raise
 
     async def remove(self, replica_ids: list[str], *, drain_s: float) -> None:
@@ -109,14 +128,18 @@ class Scaling:
         Raises:
             ConfigError: unknown replica, or no other would be left.
         """
-        leaving = self._members.some(replica_ids)
-        if len(leaving) >= len(self._members):
-            there = len(self._members)
-            raise ConfigError("replica_ids", f"names all {there}", allowed="leave one; or close()")
         async with self._lock:
-            await asyncio.gather(*(self._leave(member, drain_s) for member in leaving))
+            leaving = self._members.some(replica_ids)
+            if len(leaving) >= len(self._members):
+                problem, allowed = f"names all {len(leaving)}", "leave one; or close()"
+                raise ConfigError("replica_ids", problem, allowed=allowed)
+            await self._remove(leaving, drain_s)
+
+    async def _remove(self, leaving: list[Member], drain_s: float) -> None:
+        await asyncio.gather(*(self._leave(member, drain_s) for member in leaving))
 
     async def _leave(self, member: Member, drain_s: float) -> None:
+        await self.take_over(member)
         async with member.lock:
             if member in self._members:
                 await self._drain(member, drain_s)
@@ -132,7 +155,10 @@ class Scaling:
             ReplicaStartError: it did not come up again; it stays as one that was given up.
         """
         member = self._members.get(replica_id)
+        await self.take_over(member)
         async with member.lock:
+            if member not in self._members:
+                raise ConfigError("replica_id", f"{replica_id!r} was removed just now")
             await self._drain(member, drain_s)
             member.wanted, member.is_paused = None, False
             member.budget = RestartBudget(self._config.supervision)
@@ -142,6 +168,7 @@ class Scaling:
                 await self._fleet.bring_up(member)
             except Exception as error:
                 member.note(state=ReplicaState.UNHEALTHY, error=str(error).splitlines()[0])
+                await self._introduction.tell()
                 raise
 
     async def _drain(self, member: Member, limit_s: float) -> None:
@@ -158,6 +185,15 @@ class Scaling:
                     await asyncio.sleep(LOOK_S)
         except (RayError, TimeoutError):
             return  # what it has goes on elsewhere
+
+
+async def _nobody(_: Member) -> None:
+    pass
+
+
+def _is_well(member: Member) -> bool:
+    """Those that were given up leave first."""
+    return member.status.state is not ReplicaState.UNHEALTHY
 
 
 def _check_count(name: str, count: int) -> None:

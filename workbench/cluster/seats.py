@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import re
 import time
 from typing import Any
@@ -51,6 +52,15 @@ def look() -> list[Node]:
 
 def _known(resources: dict[str, float]) -> dict[str, float]:
     return {name: resources[name] for name in RESOURCES if name in resources}
+
+
+@functools.cache
+def spans_nodes() -> bool:
+    """Whether the cluster had several nodes when this process, a pool's controller, first asked.
+
+    All of a pool is reached in one way, so that this is settled once.
+    """
+    return len(look()) > 1
 
 
 async def find_room(*, patience_s: float = 5.0, **wanted: Any) -> list[Seat]:

@@ -40,7 +40,7 @@ class Supervisor:
         self._fleet = fleet
         self._asking: dict[Any, asyncio.Task[None]] = {}
         """By handle: who has not answered yet is not asked again."""
-        self._mending: dict[Any, asyncio.Task[None]] = {}
+        self._mending: dict[Member, asyncio.Task[None]] = {}
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -58,7 +58,7 @@ class Supervisor:
         while True:
             for member in self._members.ready():
                 handle = member.handle
-                if handle not in self._asking and handle not in self._mending:
+                if handle not in self._asking and member not in self._mending:
                     task = asyncio.create_task(self._ask(member, handle))
                     self._asking[handle] = task
                     task.add_done_callback(functools.partial(self._asked, handle))
@@ -76,7 +76,7 @@ class Supervisor:
         if member.handle is not handle:
             return
         if problem:
-            self.mend(member, problem)
+            self.mend(member, handle, problem)
         else:
             member.budget.well(time.monotonic())
             member.note(restarts=member.budget.used)
@@ -98,14 +98,24 @@ class Supervisor:
             return f"its engine hung: no step for {figures.stalled_s:.0f} s"
         return ""
 
-    def mend(self, member: Member, problem: str) -> None:
-        """Replace a replica that cannot be used any more, unless somebody does already."""
-        handle = member.handle
-        if handle is not None and handle not in self._mending:
+    def mend(self, member: Member, handle: Any, problem: str) -> None:
+        """Replace a replica that cannot be used any more, unless that was done or is under way.
+
+        ``handle``: the actor that failed; it may be another one's by now.
+        """
+        if handle is not None and member.handle is handle and member not in self._mending:
             member.is_lost = True  # who drains it, and holds its lock, need not wait
             task = asyncio.create_task(self._replace(member, handle, problem), name="mend")
-            self._mending[handle] = task
-            task.add_done_callback(lambda _: self._mending.pop(handle, None))
+            self._mending[member] = task
+            task.add_done_callback(functools.partial(self._mended, member))
+
+    def _mended(self, member: Member, task: asyncio.Task[None]) -> None:
+        if self._mending.get(member) is task:
+            del self._mending[member]
+
+    async def leave(self, member: Member) -> None:
+        """Replace it no further: somebody else sees to it now, who then gets its lock."""
+        await end_task(self._mending.get(member))
 
     async def _replace(self, member: Member, handle: Any, problem: str) -> None:
         async with member.lock:

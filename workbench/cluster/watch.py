@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ray.exceptions import RayError
 
+from workbench.cluster.ports import balancer_errors
 from workbench.metrics.samples import Activity, Sample
 from workbench.types import (
     EngineFigures,
@@ -65,9 +66,10 @@ class PoolWatch:
         """The pool at this moment.
 
         Raises:
-            RayError: the balancer cannot be reached.
+            BalancerLostError: the balancer cannot be reached just now.
         """
-        routing: RoutingSnapshot = await self._balancer.snapshot.remote()
+        with balancer_errors():
+            routing: RoutingSnapshot = await self._balancer.snapshot.remote()
         return self._together(routing, await self._figures(FIGURES_S))
 
     async def take(self, cursor: int) -> Sample:

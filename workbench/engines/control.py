@@ -30,21 +30,36 @@ class EngineControl:
         """The policy version of the weights."""
         self.paused = False
         """Whether somebody wants it to stand still; an update that is under way does not count."""
+        self._pausing = False
 
     async def pause(self, mode: PauseMode = "keep") -> None:
         """Stand still until :meth:`resume`. Requests are taken, and wait."""
         async with self._lock:
             self.paused = True  # also where this is cut short: resume() helps then
-            await self._engine.pause(mode)
+            self._pausing = True
+            try:
+                await self._engine.pause(mode)
+            finally:
+                self._pausing = False
 
     async def resume(self) -> None:
-        """Go on. Idempotent."""
+        """Go on. Idempotent; also ends a pause that waits for requests to end."""
+        if self._pausing:
+            self.paused = False
+            await self._engine.resume()
+            return
         async with self._lock:
             await self._engine.resume()
             self.paused = False
 
     async def update(
-        self, directory: str, version: int, mode: PauseMode = "keep", *, recompute: bool = False
+        self,
+        directory: str,
+        version: int,
+        mode: PauseMode = "keep",
+        *,
+        recompute: bool = False,
+        limit_s: float | None = None,
     ) -> ReplicaUpdate:
         """Take over the weights in ``directory`` as policy version ``version``.
 
@@ -53,6 +68,7 @@ class EngineControl:
             version: what later tokens are stamped with.
             mode: what becomes of the requests that are here.
             recompute: they compute their KV blocks again, under the new weights.
+            limit_s: what loading may take.
 
         Raises:
             Exception: it did not take them. The engine is given up, since its weights may be half
@@ -62,21 +78,28 @@ class EngineControl:
             try:
                 self._host.probe()  # one that was given up takes nothing any more
                 with self._host.interruption():
-                    return await self._swap(directory, version, mode, recompute=recompute)
+                    return await self._swap(directory, version, mode, recompute, limit_s)
             except BaseException as error:
-                cause = f"it did not take weights of version {version}: {error}"
+                told = error if str(error) else f"not loaded within {limit_s} s"
+                cause = f"it did not take weights of version {version}: {told}"
                 self._host.give_up(ReplicaDiedError(self._host.replica_id, cause))
                 raise
 
     async def _swap(
-        self, directory: str, version: int, mode: PauseMode, *, recompute: bool
+        self,
+        directory: str,
+        version: int,
+        mode: PauseMode,
+        recompute: bool,
+        limit_s: float | None,
     ) -> ReplicaUpdate:
         began_s = time.perf_counter()
         if self.paused and mode == "wait":
             mode = "keep"  # what somebody paused does not run to its end
         await self._engine.pause(mode, clear_cache=recompute)
         paused_s = time.perf_counter()
-        await self._engine.load_weights(directory, version)
+        async with asyncio.timeout(limit_s):
+            await self._engine.load_weights(directory, version)
         self.version = version
         loaded_s = time.perf_counter()
         if not self.paused:
@@ -100,6 +123,9 @@ class EngineControl:
             return await self._engine.sleep(level)
 
     async def wake(self) -> bool:
-        """The opposite of :meth:`sleep`."""
+        """The opposite of :meth:`sleep`; what somebody paused stays paused."""
         async with self._lock:
-            return await self._engine.wake()
+            woke = await self._engine.wake()
+            if woke and self.paused:
+                await self._engine.pause("keep")
+            return woke

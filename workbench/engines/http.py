@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 START_S = 10.0
 """How long the server may take to listen."""
 
+ABOUT = {"/health", "/load", "/metrics", "/ping", "/targets", "/version"}
+"""Routes that tell of the engine and ask nothing of it."""
+
 OPEN = {"/health"}
 """Routes that ask for no key."""
 
@@ -49,7 +52,7 @@ class HttpServer:
 
     @property
     def in_flight(self) -> int:
-        """Requests under ``/v1/`` that were not answered to the end yet."""
+        """Requests for the model that were not answered to the end yet."""
         return self._guard.in_flight
 
     async def start(self) -> None:
@@ -117,7 +120,7 @@ class _Guard:
         if not self._may(scope):
             await _refuse(scope, receive, send)
             return
-        counts = scope["path"].startswith("/v1/")
+        counts = scope["path"] not in ABOUT
         self.in_flight += counts
         try:
             await self._app(scope, receive, send)

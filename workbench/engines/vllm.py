@@ -21,7 +21,7 @@ from workbench.engines.vllm_requests import (
 )
 from workbench.engines.vllm_setup import make_args
 from workbench.engines.vllm_stats import EngineStats
-from workbench.errors import ReplicaDiedError
+from workbench.errors import ConfigError, ReplicaDiedError
 from workbench.types import EngineFigures, GenerateRequest, TokenDelta, VersionSpan
 
 if TYPE_CHECKING:
@@ -216,6 +216,9 @@ class VLLMEngine:
         """Give the GPU's memory back; on a CPU nothing happens."""
         if self._device == "cpu":
             return False
+        if not self._args.get("enable_sleep_mode"):  # vLLM would say that it slept
+            field = "engine_args['enable_sleep_mode']"
+            raise ConfigError(field, "is off", allowed="True, for engines that are to sleep")
         self._paused = True
         await self._running().sleep(level, mode="keep")
         return True

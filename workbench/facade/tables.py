@@ -41,7 +41,10 @@ def replica_frame(
         old_engine, old_load = (old.engine, old.load) if old else (None, None)
 
         def grown(name: str, now: object = engine, then: object = old_engine) -> int | None:
-            return None if now is None else getattr(now, name) - getattr(then, name, 0)
+            if now is None:
+                return None
+            count, before = int(getattr(now, name)), int(getattr(then, name, 0))
+            return count - before if count >= before else count  # it was replaced meanwhile
 
         tokens = grown("generation_tokens")
         rows.append(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from workbench.aio import polite
 from workbench.client import LLMServerClient
 from workbench.cluster.head import stop_head
-from workbench.cluster.verbs import PoolVerbs
+from workbench.cluster.verbs import ManagerVerbs, PoolVerbs
 from workbench.errors import ConfigError, NoRoomError, PoolClosedError
 from workbench.facade import cells
 from workbench.facade.asking import Reply, ask
@@ -331,9 +331,13 @@ class Workbench(PoolVerbs):
         if known is None or known.closed:
             self._reach()
             known = self._dashboards[key] = view("dashboard")(
-                self.feed, control=self if control else None, **options
+                self.feed, control=self._verbs() if control else None, **options
             )
         return known
+
+    def _verbs(self) -> ManagerVerbs:
+        """For a page that may outlive this object, if its cell is run again."""
+        return ManagerVerbs(self.manager, self._pool.reach.call)
 
     def __repr__(self) -> str:
         name = self.config.name if self.attached else ""

@@ -9,7 +9,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from workbench.engines.vllm import VLLMEngine
-from workbench.errors import ReplicaDiedError
+from workbench.errors import ConfigError, ReplicaDiedError
 from workbench.types import FinishReason
 
 
@@ -94,8 +94,8 @@ def vllm(monkeypatch):
     monkeypatch.setitem(sys.modules, module.__name__, module)
 
 
-def running(device="gpu"):
-    engine = VLLMEngine("replica-0", "model", {}, device=device)
+def running(device="gpu", **args):
+    engine = VLLMEngine("replica-0", "model", args, device=device)
     engine._llm, engine._collectors["r"] = LLM(), Collector()
     engine._stats.begins()
     return engine, engine._llm, engine._collectors["r"]
@@ -170,6 +170,9 @@ async def test_one_that_hangs_before_its_requests_have_ended_is_stalled_though_i
 
 async def test_on_a_gpu_it_sleeps_and_is_not_stalled_and_on_a_cpu_nothing_happens(monkeypatch):
     engine, llm, _ = running()
+    with pytest.raises(ConfigError, match=r"enable_sleep_mode.*is off"):  # vLLM would say it did
+        await engine.sleep()
+    engine, llm, _ = running(enable_sleep_mode=True)
     assert await engine.sleep(2)
     assert silent(engine, monkeypatch) == 0.0
     assert await engine.wake()
