@@ -12,6 +12,7 @@ from ray.exceptions import ActorUnavailableError
 
 from workbench.cluster.watch import PoolWatch
 from workbench.engines.virtual_clock import run_virtual
+from workbench.errors import BalancerLostError
 from workbench.metrics.samples import Activity
 from workbench.types import (
     EngineFigures,
@@ -152,5 +153,5 @@ def test_who_asks_for_the_pool_is_told_when_the_balancer_is_away():
     looking = watch(
         Actor(ActorUnavailableError("starts over", None)), replica("a", EngineFigures())
     )
-    with pytest.raises(ActorUnavailableError):
+    with pytest.raises(BalancerLostError):
         run_virtual(looking.snapshot())
