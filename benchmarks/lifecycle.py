@@ -25,6 +25,7 @@ from workbench.cluster.manager import LLMServerManager
 from workbench.config import PoolConfig
 from workbench.engines.guard import descendants
 from workbench.models import resolve_model
+from workbench.supervision import SupervisionConfig
 from workbench.types import ReplicaState
 
 if TYPE_CHECKING:
@@ -39,7 +40,10 @@ POLL_S = 0.05
 
 async def measure(rounds: int) -> dict[str, Any]:
     """All figures of a pool that runs."""
-    config = PoolConfig(model=MODEL, replicas=2, name="lifecycle", oversubscribe=True)
+    always = SupervisionConfig(max_restarts=100, backoff_s=0.0)  # whatever is killed here
+    config = PoolConfig(
+        model=MODEL, replicas=2, name="lifecycle", oversubscribe=True, supervision=always
+    )
     manager = await LLMServerManager.create(config)
     try:
         client = await manager.get_client()
