@@ -33,6 +33,8 @@ class BalancerActor(GlobalRequestLoadBalancer):
     ) -> None:
         epoch: int = ray.get(controller.begin_epoch.remote()) if controller else 1
         super().__init__(seed=seed, rules=rules, epoch=epoch, recovering=epoch > 1)
+        self._told = 0
+        """Number of the last news of the replicas."""
         self._host = BalancerHost(self, _ask, asks_engines=asks_engines)
 
     async def watch(self, owner: str, cursor: int) -> Reply:
@@ -44,12 +46,20 @@ class BalancerActor(GlobalRequestLoadBalancer):
         self._host.start()
 
     async def restore(
-        self, replicas: dict[str, Any], states: dict[str, ReplicaState], starting: list[str]
+        self,
+        number: int,
+        replicas: dict[str, Any],
+        states: dict[str, ReplicaState],
+        starting: list[str],
     ) -> None:
         """All replicas that there are, the states that somebody wants, and who is about to come.
 
-        One that has another handle than before is another replica. Lets time pass.
+        One that has another handle than before is another replica. What was said before, by its
+        ``number``, changes nothing if it comes late. Lets time pass.
         """
+        if number <= self._told:
+            return
+        self._told = number
         known = self.handles()
         self.remove_servers(name for name in known if known[name] != replicas.get(name))
         known = self.handles()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,9 @@ class Introduction:
     def __init__(self, balancer: Any, members: Members) -> None:
         self._balancer = balancer
         self._members = members
+        self._numbers = itertools.count(1)
+        self._lock = asyncio.Lock()
+        """Held while the balancer is told: calls of an actor may overtake each other."""
 
     async def tell(self) -> None:
         """Returns when the balancer knows, also where it has to start over first.
@@ -36,7 +40,7 @@ class Introduction:
         next time, and whoever calls has processes to end.
         """
         try:
-            async with asyncio.timeout(TELL_S):
+            async with asyncio.timeout(TELL_S), self._lock:
                 await self._until_told()
         except (RayError, TimeoutError) as error:
             logger.warning("the balancer did not hear of its replicas: %r", error)
@@ -44,7 +48,7 @@ class Introduction:
     async def _until_told(self) -> None:
         while True:
             try:
-                await self._balancer.restore.remote(*self._all())
+                await self._balancer.restore.remote(next(self._numbers), *self._all())
             except ActorUnavailableError:
                 await asyncio.sleep(RETRY_S)
             else:

@@ -28,7 +28,7 @@ class Books:
     def __init__(self):
         self.known, self.starting = [], []
 
-    def restore(self, known, states, starting):
+    def restore(self, number, known, states, starting):
         self.known, self.starting = list(known), starting
 
     def set_state(self, replica_id, state):

@@ -1,0 +1,41 @@
+"""The balancer ends up with the replicas that there are, in whichever order it hears of them."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+from tests.unit.cluster.fakes import Method, Pool
+from workbench.cluster.introduction import Introduction
+
+
+class Late:
+    """Answers a call only when it is let to, as an actor that is busy."""
+
+    def __init__(self):
+        self.gates, self.heard = [], []
+
+    async def restore(self, number, known, states, starting):
+        gate = asyncio.Event()
+        self.gates.append(gate)
+        await gate.wait()
+        self.heard.append(list(known))
+
+
+async def test_what_is_said_later_is_heard_later_and_is_the_latest():
+    pool, late = Pool(), Late()
+    first, second = pool.make("n1"), pool.make("n1")
+    first.is_known = second.is_known = True
+    introduction = Introduction(SimpleNamespace(restore=Method(late.restore)), pool.members)
+    telling = []
+    for member in (first, second):
+        member.is_known = False
+        telling.append(asyncio.ensure_future(introduction.tell()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(late.gates) == 1  # the second waits until the first was heard
+    while not all(told.done() for told in telling):
+        for gate in late.gates:
+            gate.set()
+        await asyncio.sleep(0)
+    assert late.heard[-1] == []
