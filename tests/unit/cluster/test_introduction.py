@@ -6,7 +6,9 @@ import asyncio
 from types import SimpleNamespace
 
 from tests.unit.cluster.fakes import Method, Pool
+from workbench.cluster.balancer import BalancerActor
 from workbench.cluster.introduction import Introduction
+from workbench.config import RoutingConfig
 
 
 class Late:
@@ -39,3 +41,15 @@ async def test_what_is_said_later_is_heard_later_and_is_the_latest():
             gate.set()
         await asyncio.sleep(0)
     assert late.heard[-1] == []
+
+
+async def test_news_that_come_late_change_nothing():
+    balancer = BalancerActor(None, RoutingConfig(), 0)
+    try:
+        await balancer.restore(2, {"a": "its actor"}, {}, [])
+        await balancer.restore(1, {"a": "its actor", "b": "one that is gone"}, {}, ["c"])
+        assert balancer.get_all_servers() == ["a"]
+        await balancer.restore(3, {"a": "another actor"}, {}, [])
+        assert balancer.handles() == {"a": "another actor"}
+    finally:
+        await balancer._host.close()
