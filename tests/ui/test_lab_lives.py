@@ -13,6 +13,7 @@ from playwright.sync_api import expect
 from tests.integration.processes import gone
 from tests.ui.lab import copy_of, shows
 from workbench import Workbench
+from workbench.supervision import SupervisionConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,7 +56,11 @@ def watch(lab: Lab) -> Iterator[Callable[..., Notebook]]:
 def doomed(bench: Workbench) -> Iterator[Workbench]:
     """A pool that may be broken, in the cluster of the shared one; its engines are simulated."""
     name = f"{bench.config.name}-doomed"
-    simulated: dict[str, Any] = {"engine": "simulated", "engine_args": {"vocab_size": 50_000}}
+    simulated: dict[str, Any] = {
+        "engine": "simulated",
+        "engine_args": {"vocab_size": 50_000},
+        "supervision": SupervisionConfig(max_restarts=0),  # who dies here stays dead
+    }
     with Workbench("smollm2-135m", 2, name=name, workers=0, progress=False, **simulated) as pool:
         yield pool
 

@@ -72,6 +72,7 @@ def world(monkeypatch):
     shell = SimpleNamespace(get_parent=lambda: made.parent)
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
     monkeypatch.setattr(module, "open_pool", made.open)
+    monkeypatch.setattr(cells, "_open", set())  # the shared pool of a whole run is open, too
     yield made
     made.full = False
     cells._close_all()
