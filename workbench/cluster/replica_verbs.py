@@ -145,5 +145,8 @@ class ReplicaVerbs:
 
 
 async def _call(member: Member, method: str, args: tuple[Any, ...]) -> Any:
-    with our_errors(ReplicaDiedError(member.replica_id, "its process is gone")):
+    gone = ReplicaDiedError(member.replica_id, "its process is gone")
+    if member.handle is None:  # it is being replaced
+        raise gone
+    with our_errors(gone):
         return await getattr(member.handle, method).remote(*args)

@@ -87,7 +87,7 @@ class Rollover:
 
     async def _resume_if_meant(self, member: Member) -> None:
         """It may have been resumed while it was told to pause, and nobody could tell it."""
-        if not member.is_paused:
+        if not member.is_paused and member.handle is not None:
             await member.handle.resume.remote()
 
     async def update(

@@ -10,6 +10,7 @@ from tests.unit.cluster.fakes import Actor, Engine
 from workbench.cluster import scaling
 from workbench.cluster.introduction import Introduction
 from workbench.cluster.members import Members
+from workbench.cluster.replica_verbs import ReplicaVerbs
 from workbench.cluster.scaling import Scaling
 from workbench.cluster.supervisor import Supervisor
 from workbench.config import PoolConfig
@@ -168,3 +169,12 @@ async def test_one_that_was_given_up_can_be_started_anew(world):
     await world.scaling.restart("replica-0", drain_s=0)
     assert (member.status.state, member.status.error) == (ReplicaState.READY, "")
     assert sorted(world.books.known) == ["replica-0", "replica-1"]
+
+
+async def test_an_order_for_all_passes_over_one_that_is_being_replaced(world):
+    verbs = ReplicaVerbs(world.members, Actor(world.books))
+    gone = world.members.get("replica-0")
+    gone.handle = None  # taken down while the order was on its way
+    await verbs.pause(None, "keep")
+    await verbs.resume(None)
+    assert world.members.get("replica-1").status.state is ReplicaState.READY
