@@ -60,6 +60,6 @@ class Introduction:
         starting = [
             member.replica_id
             for member in self._members
-            if member.status.state is ReplicaState.STARTING
+            if member.status.state is ReplicaState.STARTING and not member.is_known
         ]
         return known, wanted, starting

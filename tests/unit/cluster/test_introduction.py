@@ -43,6 +43,15 @@ async def test_what_is_said_later_is_heard_later_and_is_the_latest():
     assert late.heard[-1] == []
 
 
+async def test_one_that_serves_is_not_waited_for():
+    pool, heard = Pool(), []
+    pool.make("n1").is_known = True  # in the last step of its start
+    pool.make("n1")
+    restore = Method(lambda number, known, states, starting: heard.append((list(known), starting)))
+    await Introduction(SimpleNamespace(restore=restore), pool.members).tell()
+    assert heard == [(["replica-0"], ["replica-1"])]
+
+
 async def test_news_that_come_late_change_nothing():
     balancer = BalancerActor(None, RoutingConfig(), 0)
     try:
