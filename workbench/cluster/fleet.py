@@ -90,7 +90,6 @@ class Fleet:
         if seat is None:
             taken = [other.node_id for other in self._members if other.node_id]
             (seat,) = await find_seats(self._config, 1, taken, PLACE_S)
-        member.seat = seat
         name = f"{self._config.name}-{member.replica_id}"
         member.group = await seats.reserve(seat, name, PLACE_S)
         actor: Any = ray.remote(ReplicaActor)
@@ -155,7 +154,7 @@ class Fleet:
         handle, group = member.handle, member.group
         was_told = member.is_known or member.status.state is ReplicaState.STARTING
         member.is_known = False
-        member.handle = member.group = member.seat = None
+        member.handle = member.group = None
         member.is_lost = False
         member.node_id = ""
         member.note(state=state, stage="", address="", pid=None)

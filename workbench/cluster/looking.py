@@ -75,8 +75,7 @@ class PoolPort:
         Raises:
             ConfigError: unknown replica.
         """
-        if type(lines) is not int or lines < 1:
-            raise ConfigError("lines", f"{lines!r}", allowed="a whole number from 1")
+        check_lines(lines)
         return str(await self._ask("log_tail", replica_id, lines))
 
     async def host(self, name: str, options: Mapping[str, Any]) -> HostedView:
@@ -101,3 +100,13 @@ class PoolPort:
         away = PoolError(f"the pool {self.config.name!r} cannot be reached just now")
         with our_errors(gone, away):
             return await self._controller.ask(method, *args, **options)
+
+
+def check_lines(lines: int) -> None:
+    """Refuse a number of log lines that is none.
+
+    Raises:
+        ConfigError: it is no whole number from 1.
+    """
+    if type(lines) is not int or lines < 1:
+        raise ConfigError("lines", f"{lines!r}", allowed="a whole number from 1")

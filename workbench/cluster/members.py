@@ -13,7 +13,6 @@ from workbench.types import ReplicaState, ReplicaStatus
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from workbench.cluster.placement import Seat
     from workbench.supervision import RestartBudget
 
 
@@ -25,7 +24,6 @@ class Member:
     budget: RestartBudget
     handle: Any = None
     """Its actor; None while it has none."""
-    seat: Seat | None = None
     group: Any = None
     """Its placement group."""
     node_id: str = ""
@@ -33,7 +31,7 @@ class Member:
     log_node_id: str = ""
     """Where its log is, also once it is gone."""
     is_known: bool = False
-    """Whether the balancer has to know it."""
+    """Whether it serves, or would if nobody had paused it: the balancer has to know it then."""
     wanted: ReplicaState | None = None
     """The state that somebody wants, where that is not for itself to say."""
     is_lost: bool = False
@@ -50,11 +48,6 @@ class Member:
     def replica_id(self) -> str:
         """Its name."""
         return self.status.replica_id
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether it serves, or would if nobody had paused it."""
-        return self.is_known
 
     def note(self, **changes: Any) -> None:
         """Change what is told of it."""
@@ -103,7 +96,7 @@ class Members:
 
     def ready(self) -> list[Member]:
         """Those that serve."""
-        return [member for member in self._all.values() if member.is_ready]
+        return [member for member in self._all.values() if member.is_known]
 
     def __iter__(self) -> Iterator[Member]:
         return iter(list(self._all.values()))

@@ -179,7 +179,7 @@ class PoolProxy(PoolPort):
         Raises:
             ConfigError: unknown replica or mode.
         """
-        await self._tell("pause", replica_id, check_mode(mode))
+        await self._tell("pause", replica_id, mode)
 
     async def resume(self, replica_id: str | None = None) -> None:
         """Let paused engines go on. Idempotent."""

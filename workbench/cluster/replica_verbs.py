@@ -51,7 +51,7 @@ class ReplicaVerbs:
             member.is_paused = True  # what starts meanwhile, or anew, stays paused too
         await self._each(members, "pause", checked)
         for member in members:
-            if member.is_ready and member.is_paused:
+            if member.is_known and member.is_paused:
                 member.note(state=ReplicaState.PAUSED)
 
     async def resume(self, replica_id: str | None) -> None:
@@ -63,12 +63,12 @@ class ReplicaVerbs:
         members = self._members.some(replica_id)
         for member in members:
             member.is_paused = False  # also of one that is just being replaced
-        await self._each([member for member in members if member.is_ready], "resume")
+        await self._each([member for member in members if member.is_known], "resume")
         for member in members:
             was_out = member.wanted is ReplicaState.PAUSED
             if was_out:
                 member.wanted = None
-            if member.is_ready and not member.is_paused:
+            if member.is_known and not member.is_paused:
                 member.note(state=ReplicaState.READY)
                 if was_out:
                     await self.set_state(member.replica_id, ReplicaState.READY)
@@ -125,7 +125,7 @@ class ReplicaVerbs:
         Raises:
             ConfigError: unknown, or the one that is named does not serve.
         """
-        members = [m for m in self._members.some(replica_id) if m.is_ready]
+        members = [m for m in self._members.some(replica_id) if m.is_known]
         if replica_id is not None and not members:
             state = self._members.get(replica_id).status.state
             serving = [member.replica_id for member in self._members.ready()]

@@ -173,7 +173,7 @@ class Scaling:
 
     async def _drain(self, member: Member, limit_s: float) -> None:
         """No new work for it, until it has none left, or is lost."""
-        if not (member.is_ready and limit_s):
+        if not (member.is_known and limit_s):
             return
         replica_id, member.wanted = member.replica_id, ReplicaState.DRAINING
         try:

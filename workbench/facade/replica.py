@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from workbench.cluster.looking import check_lines
 from workbench.errors import ConfigError
 from workbench.showing import bundle, percent, table
 
@@ -55,8 +56,7 @@ class Replica:
             ConfigError: ``lines`` is no whole number from 1.
             PoolError: its process does not answer.
         """
-        if not isinstance(lines, int) or isinstance(lines, bool) or lines < 1:
-            raise ConfigError("lines", f"{lines!r}", allowed="a whole number from 1")
+        check_lines(lines)
         return self._reach.call(self._reach.manager.log_tail(self.replica_id, lines))
 
     def __repr__(self) -> str:
