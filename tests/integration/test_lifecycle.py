@@ -189,6 +189,34 @@ def test_a_script_that_forgets_to_close_ends_and_leaves_nothing(mark: str) -> No
     assert not left_behind(mark)
 
 
+def test_who_left_the_cluster_by_hand_can_close_and_starts_no_other(mark: str) -> None:
+    done = subprocess.run(
+        script("""
+            import ray
+            from workbench import Workbench
+            from workbench.errors import PoolClosedError
+            args = {"vocab_size": 49_152}
+            bench = Workbench("smollm2-135m", engine="simulated", engine_args=args, progress=False)
+            ray.shutdown()
+            try:
+                bench.snapshot()
+            except PoolClosedError as error:
+                print(error, ray.is_initialized())
+            bench.close()
+            print(bench, ray.is_initialized())
+        """),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env={**os.environ, "RAY_ADDRESS": ""},
+    )
+    asked, closed = done.stdout.splitlines()
+    assert asked.endswith("was closed False")
+    assert closed == "Workbench('smollm2-135m', closed) False"
+    assert not left_behind(mark)
+
+
 def test_a_given_cluster_is_used_and_left_as_it_was(mark: str) -> None:
     """RAY_ADDRESS names a cluster that somebody else started."""
     ray_command = f"{os.path.dirname(sys.executable)}/ray"  # noqa: PTH120 - a command line

@@ -283,7 +283,8 @@ async def test_what_was_drained_stays_so_when_the_balancer_starts_over(pool: Wor
 
 
 async def test_one_dead_replica_of_four_costs_no_call_and_one_attempt_per_session_at_most() -> None:
-    bench = await asyncio.to_thread(simulated, 4)
+    never = SupervisionConfig(max_restarts=0)  # who dies here stays in the books
+    bench = await asyncio.to_thread(lambda: simulated(4, supervision=never))
     try:
         async with await bench.manager.get_client() as client:
             names = [f"s{i}" for i in range(64)]

@@ -39,7 +39,7 @@ import time
 from pathlib import Path
 
 print("it has begun", flush=True)
-while not Path("enough").exists():
+while not Path("managed").exists():
     time.sleep(0.05)
 """
 
@@ -173,7 +173,7 @@ def test_a_pool_is_managed_from_a_cell_while_another_is_running(
     shows(panel.locator(".done li").first, re.compile(r"drain replica-1\s*done"))
     expect(panel.get_by_role("button", name="Take back replica-1")).to_be_visible()
     assert notebook.is_running(2)
-    (path.parent / "enough").touch()
+    (path.parent / "managed").touch()
     notebook.wait(2)
     notebook.run(3)
     shows(notebook.output(3), re.compile("restart.*replica-0.*logs.*drain.*replica-1", re.DOTALL))

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 class Remote:
     """A handle that fails at once where Ray's own would wait for a cluster that is gone."""
 
-    __slots__ = ("_vigil", "handle")
+    __slots__ = ("_in_cluster", "_vigil", "handle")
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle
         self._vigil: Vigil | None = current_vigil()
+        self._in_cluster = ray.is_initialized()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Remote, (self.handle,)  # whoever gets it has a place of its own in the cluster
@@ -35,8 +36,12 @@ class Remote:
 
     @property
     def gone(self) -> bool:
-        """Whether its cluster is; what an actor is told then would reach nobody, or another one."""
-        return self._vigil is not None and self._vigil.gone
+        """Whether its cluster is, or this process was made to leave it.
+
+        What an actor is told then would reach nobody, or another one, or start a cluster.
+        """
+        left = self._in_cluster and not ray.is_initialized()
+        return left or (self._vigil is not None and self._vigil.gone)
 
     async def ask(self, method: str, *args: Any, **options: Any) -> Any:
         """Call a method and wait for what it returns.

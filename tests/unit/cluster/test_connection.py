@@ -203,6 +203,7 @@ def test_what_ray_says_when_it_cannot_be_joined_or_started_is_passed_on(monkeypa
         raise ConnectionError("wrong token")
 
     monkeypatch.setattr(ray, "init", refuse)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)  # the cluster of a whole run is there, too
     monkeypatch.setattr(joining, "_show_token", lambda: None)
     with socket.create_server(("127.0.0.1", 0)) as head:
         address = f"127.0.0.1:{head.getsockname()[1]}"
