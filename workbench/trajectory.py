@@ -1,9 +1,10 @@
 """What one rollout did, token by token: frozen records.
 
 A *segment* is one growing row: the next turn's prompt starts with the previous turn's prompt and
-completion, to the token, and what lies between is observed (mask 0). Where a prompt does not start
-so, a new segment begins and records why: a *fork*. Each sampled token is under mask 1 in exactly
-one segment.
+completion, to the token, and what lies between is observed (mask 0). Where a prompt goes on from no
+segment's end, a new one begins and records why: a *fork*. Segments make a tree: a fork names the
+one whose tokens it begins with, and how many they share. Each sampled token is under mask 1 in
+exactly one segment, the one that sampled it, so that it is trained once.
 
 Pure: no I/O, no clock; checked by :meth:`Trajectory.check`.
 """
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.showing import bundle, table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from workbench.types import FinishReason, VersionSpan
 
@@ -42,9 +43,12 @@ class Turn:
     prompt_tokens: int
     num_cached_tokens: int | None
     attempts: int
+    """Tries on a replica that it took; one where nothing went wrong."""
     queue_s: float | None
     first_token_s: float | None
     total_s: float
+    num_preempted: int | None = None
+    """How often the engine put it off for others; None where it does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,8 @@ class ToolCall:
     error: str = ""
     """Why it was not executed, or what it raised."""
     seconds_s: float = 0.0
+    cut_characters: int = 0
+    """How many of the result's characters were left out; the result says so where they were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +81,16 @@ class Segment:
     version_spans: tuple[VersionSpan, ...]
     """Over ``response_ids``; they cover exactly the tokens under mask 1."""
     fork_reason: str = ""
-    """Why this segment does not continue the one before; empty for the first."""
+    """Why this segment goes on from no other's end; empty for the first."""
+    parent: int | None = None
+    """The segment whose tokens its prompt begins with; None where it shares none."""
+    shared_tokens: int = 0
+    """How many of its prompt's tokens are the parent's, from the first."""
+
+    @property
+    def ids(self) -> list[int]:
+        """All its tokens, the prompt's first."""
+        return self.prompt_ids + self.response_ids
 
     @property
     def sampled_ids(self) -> list[int]:
@@ -106,6 +121,16 @@ class Trajectory:
     """Type and message of what went wrong."""
     traceback: str = ""
     wall_s: float = 0.0
+    ended_by: str = ""
+    """What ended it, as its loop says: ``answer``, or the name of the limit that it met."""
+    attempts: int = 1
+    """How often it was played; only the last time is in here."""
+    notes: tuple[str, ...] = ()
+    """What was done to it that its tokens do not show, such as a prompt that was cut."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """What its loop adds of its own."""
+    tokenizer: str = ""
+    """The model whose tokens these are, as it was asked for."""
 
     @property
     def num_turns(self) -> int:
@@ -158,15 +183,34 @@ class Trajectory:
 
     def check(self) -> None:
         """Assert every alignment that this module promises."""
-        for segment in self.segments:
-            size = len(segment.response_ids)
-            assert len(segment.response_mask) == len(segment.log_probs) == size
-            covered = {i for s in segment.version_spans for i in range(s.start, s.end)}
-            assert covered == {i for i, mask in enumerate(segment.response_mask) if mask}
         for number, segment in enumerate(self.segments):
             own = [turn for turn in self.turns if turn.segment == number]
-            sampled = {i for turn in own for i in range(turn.start, turn.end)}
-            assert sampled == {i for i, mask in enumerate(segment.response_mask) if mask}
+            _check_segment(segment, own)
             assert bool(segment.fork_reason) == (number > 0)
+            _check_parent(segment, self.segments[:number])
+        assert all(0 <= turn.segment < len(self.segments) for turn in self.turns)
+        assert all(0 <= call.turn < max(1, len(self.turns)) for call in self.tool_calls)
         assert (self.status is RolloutStatus.FAILED) == bool(self.error)
         assert self.status is RolloutStatus.DONE or self.reward is None
+        assert self.attempts >= 1
+
+
+def _check_segment(segment: Segment, turns: Sequence[Turn]) -> None:
+    size = len(segment.response_ids)
+    assert len(segment.response_mask) == len(segment.log_probs) == size
+    assert set(segment.response_mask) <= {0, 1}
+    under_mask = [position for position, mask in enumerate(segment.response_mask) if mask]
+    spans = [position for s in segment.version_spans for position in range(s.start, s.end)]
+    assert spans == under_mask
+    assert [position for turn in turns for position in range(turn.start, turn.end)] == under_mask
+    observed = zip(segment.response_mask, segment.log_probs, strict=True)
+    assert all(mask or not log_prob for mask, log_prob in observed)
+
+
+def _check_parent(segment: Segment, before: Sequence[Segment]) -> None:
+    if segment.parent is None:
+        assert not segment.shared_tokens
+        return
+    shared = segment.shared_tokens
+    assert 0 < shared <= len(segment.prompt_ids)
+    assert before[segment.parent].ids[:shared] == segment.prompt_ids[:shared]

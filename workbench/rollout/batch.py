@@ -127,11 +127,11 @@ def _padded(
 
 
 def _scores(pairs: Sequence[tuple[Trajectory, int, Segment]], shape: tuple[int, ...]) -> Array:
-    """The reward, on the last token of the trajectory's last segment."""
+    """The reward, on the last token of the segment that the trajectory's last turn is in."""
     scores = np.zeros(shape, dtype=np.float32)
     for line, (trajectory, number, segment) in zip(scores, pairs, strict=True):
-        last = number == len(trajectory.segments) - 1
-        if last and trajectory.reward is not None and segment.response_ids:
+        is_last = bool(trajectory.turns) and trajectory.turns[-1].segment == number
+        if is_last and trajectory.reward is not None and segment.response_ids:
             line[len(segment.response_ids) - 1] = trajectory.reward
     return scores
 

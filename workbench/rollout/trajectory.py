@@ -22,21 +22,53 @@ __all__ = ["RolloutStatus", "Segment", "ToolCall", "Trajectory", "TrajectoryBuil
 
 @dataclass(slots=True)
 class _Growing:
-    prompt_ids: list[int]
-    fork_reason: str
-    response_ids: list[int] = field(default_factory=list)
+    ids: list[int]
+    """The prompt's, then the response's."""
+    fork_reason: str = ""
+    parent: int | None = None
+    shared_tokens: int = 0
+    prompt_tokens: int = field(init=False)
     response_mask: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
     spans: list[VersionSpan] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.prompt_tokens = len(self.ids)
+
+    def begins(self, prompt_ids: Sequence[int]) -> bool:
+        """Whether the prompt goes on from its end, to the token."""
+        size = len(self.ids)
+        return (
+            size <= len(prompt_ids)
+            and (not size or prompt_ids[size - 1] == self.ids[-1])  # most others differ there
+            and prompt_ids[:size] == self.ids
+        )
+
+    def observe(self, ids: Sequence[int]) -> None:
+        self.ids += ids
+        self.response_mask += [0] * len(ids)
+        self.log_probs += [0.0] * len(ids)
+
+    def sample(self, output: TokenOutput) -> None:
+        start = len(self.response_mask)
+        self.ids += output.token_ids
+        self.response_mask += [1] * len(output.token_ids)
+        self.log_probs += output.log_probs
+        self.spans += [
+            VersionSpan(span.version, span.start + start, span.end + start)
+            for span in output.version_spans
+        ]
+
     def freeze(self) -> Segment:
         return Segment(
-            list(self.prompt_ids),
-            list(self.response_ids),
+            self.ids[: self.prompt_tokens],
+            self.ids[self.prompt_tokens :],
             list(self.response_mask),
             list(self.log_probs),
             tuple(self.spans),
             self.fork_reason,
+            self.parent,
+            self.shared_tokens,
         )
 
 
@@ -49,6 +81,12 @@ class TrajectoryBuilder:
         self._tool_calls: list[ToolCall] = []
         self.messages: list[Mapping[str, Any]] = []
         """The conversation in words, for people to read."""
+        self.ended_by = ""
+        """What ended the rollout, as its loop says."""
+        self.notes: list[str] = []
+        """What was done that the tokens do not show."""
+        self.extra: dict[str, Any] = {}
+        """What the loop adds of its own."""
 
     @property
     def sampled_tokens(self) -> int:
@@ -68,20 +106,15 @@ class TrajectoryBuilder:
             output: exactly as it came back.
             fork: why the prompt does not continue the last turn, if the caller knows.
         """
-        segment = self._extend(list(prompt_ids), fork)
-        start = len(segment.response_ids)
-        segment.response_ids += output.token_ids
-        segment.response_mask += [1] * len(output.token_ids)
-        segment.log_probs += output.log_probs
-        segment.spans += [
-            VersionSpan(span.version, span.start + start, span.end + start)
-            for span in output.version_spans
-        ]
+        number = self._segment_of(list(prompt_ids), fork)
+        segment = self._segments[number]
+        start = len(segment.response_mask)
+        segment.sample(output)
         self._turns.append(
             Turn(
-                segment=len(self._segments) - 1,
+                segment=number,
                 start=start,
-                end=len(segment.response_ids),
+                end=len(segment.response_mask),
                 finish_reason=output.finish_reason,
                 replica_id=output.replica_id,
                 prompt_tokens=len(prompt_ids),
@@ -90,6 +123,7 @@ class TrajectoryBuilder:
                 queue_s=output.timing.queue_s,
                 first_token_s=output.timing.first_token_s,
                 total_s=output.timing.total_s,
+                num_preempted=output.num_preempted,
             )
         )
 
@@ -102,10 +136,7 @@ class TrajectoryBuilder:
 
         Needed only for what no later prompt will show.
         """
-        segment = self._segments[-1]
-        segment.response_ids += ids
-        segment.response_mask += [0] * len(ids)
-        segment.log_probs += [0.0] * len(ids)
+        self._segments[self._turns[-1].segment].observe(ids)
 
     def build(self, **known: Any) -> Trajectory:
         """The frozen trajectory; ``known`` are the fields that the builder cannot know."""
@@ -114,25 +145,55 @@ class TrajectoryBuilder:
             turns=tuple(self._turns),
             tool_calls=tuple(self._tool_calls),
             messages=tuple(self.messages),
+            ended_by=self.ended_by,
+            notes=tuple(self.notes),
+            extra=dict(self.extra),
             **known,
         )
 
-    def _extend(self, prompt_ids: list[int], fork: str) -> _Growing:
-        """The segment that this prompt continues, or a new one."""
+    def _segment_of(self, prompt_ids: list[int], fork: str) -> int:
+        """The segment that this prompt goes on from, grown by what was told since, or a new one."""
+        if not fork:
+            going_on = [
+                (len(segment.ids), number)
+                for number, segment in enumerate(self._segments)
+                if segment.begins(prompt_ids)
+            ]
+            if going_on:
+                size, number = max(going_on)
+                self._segments[number].observe(prompt_ids[size:])
+                return number
+        self._segments.append(self._forked(prompt_ids, fork))
+        return len(self._segments) - 1
+
+    def _forked(self, prompt_ids: list[int], fork: str) -> _Growing:
         if not self._segments:
-            self._segments.append(_Growing(prompt_ids, ""))
-            return self._segments[-1]
-        last = self._segments[-1]
-        so_far = last.prompt_ids + last.response_ids
-        if not fork and prompt_ids[: len(so_far)] == so_far:
-            self.observe(prompt_ids[len(so_far) :])
-            return last
-        self._segments.append(_Growing(prompt_ids, fork or _first_difference(so_far, prompt_ids)))
-        return self._segments[-1]
+            return _Growing(prompt_ids)
+        shared = [common_prefix(segment.ids, prompt_ids) for segment in self._segments]
+        most = max(shared)
+        latest = self._segments[self._turns[-1].segment].ids
+        return _Growing(
+            prompt_ids,
+            fork or _first_difference(latest, prompt_ids, shared[self._turns[-1].segment]),
+            parent=shared.index(most) if most else None,
+            shared_tokens=most,
+        )
 
 
-def _first_difference(before: Sequence[int], after: Sequence[int]) -> str:
-    for position, (old, new) in enumerate(zip(before, after, strict=False)):
-        if old != new:
-            return f"the prompt differs from the last turn at token {position}: {old} became {new}"
-    return f"the prompt ends at token {len(after)}, inside the last turn"
+def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens both begin with. By halves: slices are compared much faster than tokens."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _first_difference(before: Sequence[int], after: Sequence[int], position: int) -> str:
+    if position == len(after):
+        return f"the prompt ends at token {position}, inside the last turn"
+    old, new = before[position], after[position]
+    return f"the prompt differs from the last turn at token {position}: {old} became {new}"

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.rollout.trajectory import RolloutStatus, ToolCall, TrajectoryBuilder
+from workbench.rollout.trajectory import (
+    RolloutStatus,
+    ToolCall,
+    TrajectoryBuilder,
+    common_prefix,
+)
 from workbench.types import FinishReason, GenerationTiming, TokenOutput, VersionSpan
 
 
@@ -84,12 +90,42 @@ def test_a_fork_that_the_loop_knows_of_keeps_its_reason():
     assert trajectory.segments[1].fork_reason == "new topic"
 
 
-def test_after_a_fork_the_new_row_grows():
+def test_conversations_in_turns_grow_rows_of_their_own():
+    """Two agents that share a client: each goes on where it stopped, and no row is begun twice."""
     trajectory = checked(
-        turns(([1], output(7)), ([9], output(5)), ([9, 5, 3], output(6)), ([1, 7], output(4)))
+        turns(
+            ([1], output(7)),
+            ([9], output(5)),
+            ([1, 7, 2], output(8)),
+            ([9, 5, 3], output(6)),
+            ([1, 7], output(4)),
+        )  # fmt: skip
     )
-    assert [s.response_ids for s in trajectory.segments] == [[7], [5, 3, 6], [4]]
-    assert [t.segment for t in trajectory.turns] == [0, 1, 1, 2]
+    assert [s.response_ids for s in trajectory.segments] == [[7, 2, 8], [5, 3, 6], [4]]
+    assert [t.segment for t in trajectory.turns] == [0, 1, 0, 1, 2]
+
+
+def test_a_branch_names_the_row_that_it_leaves_and_trains_no_token_twice():
+    """Two answers to one first turn: it is sampled in the first row, and told in the second."""
+    trajectory = checked(
+        turns(([1, 2], output(7, 8)), ([1, 2, 7, 8, 3], output(5)), ([1, 2, 7, 8, 4], output(6)))
+    )
+    trunk, branch = trajectory.segments
+    assert (trunk.parent, trunk.shared_tokens) == (None, 0)
+    assert (branch.parent, branch.shared_tokens) == (0, 4)
+    assert branch.prompt_ids == [1, 2, 7, 8, 4]
+    assert (trunk.sampled_ids, branch.sampled_ids) == ([7, 8, 5], [6])
+
+
+def test_a_row_that_shares_nothing_has_no_parent():
+    _, other = checked(turns(([1], output(7)), ([9], output(5)))).segments
+    assert (other.parent, other.shared_tokens) == (None, 0)
+
+
+@given(st.lists(st.integers(0, 2)), st.lists(st.integers(0, 2)))
+def test_a_common_prefix_is_as_long_as_counting_says(one, other):
+    pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    assert common_prefix(one, other) == len(list(pairs))
 
 
 def test_an_empty_generation_is_a_valid_turn():
@@ -157,22 +193,23 @@ def test_what_is_recorded_later_does_not_reach_what_was_built():
     assert before.segments[0].response_ids == [7]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["continue", "exactly", "cut", "other", "told"]),
+            st.sampled_from(["continue", "exactly", "cut", "other", "told", "back"]),
             st.lists(st.integers(0, 5), max_size=4),
             st.lists(st.integers(0, 5), max_size=4),
         ),
-        max_size=8,
+        max_size=10,
     )
 )
 def test_any_conversation_keeps_every_sampled_token_once(story):
-    builder, prompt, sampled = TrajectoryBuilder(), [9], []
+    builder, ends, sampled = TrajectoryBuilder(), [[9]], []
     for kind, between, said in story:
-        before = list(prompt)
+        before = list(ends[-1])
         prompt = {
+            "back": ends[len(ends) // 2] + between,
             "continue": before + between,
             "exactly": before,
             "cut": before[: len(before) // 2],
@@ -181,10 +218,10 @@ def test_any_conversation_keeps_every_sampled_token_once(story):
         }[kind]
         builder.add_turn(prompt, output(*said), fork="told" if kind == "told" else "")
         sampled.append(said)
-        prompt = prompt + said
+        ends.append(prompt + said)
     trajectory = checked(builder)
-    kept = [token for segment in trajectory.segments for token in segment.sampled_ids]
-    assert kept == [token for said in sampled for token in said]
+    kept = [len(segment.sampled_ids) for segment in trajectory.segments]
+    assert sum(kept) == sum(map(len, sampled))
     for turn, said in zip(trajectory.turns, sampled, strict=True):
         segment = trajectory.segments[turn.segment]
         assert segment.response_ids[turn.start : turn.end] == said
