@@ -99,7 +99,7 @@ def test_conversations_in_turns_grow_rows_of_their_own():
             ([1, 7, 2], output(8)),
             ([9, 5, 3], output(6)),
             ([1, 7], output(4)),
-        )  # fmt: skip
+        )
     )
     assert [s.response_ids for s in trajectory.segments] == [[7, 2, 8], [5, 3, 6], [4]]
     assert [t.segment for t in trajectory.turns] == [0, 1, 0, 1, 2]
