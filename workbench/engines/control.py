@@ -31,10 +31,18 @@ class EngineControl:
         self.paused = False
         """Whether somebody wants it to stand still; an update that is under way does not count."""
         self._pausing = False
+        self._asked = 0
+        """Pauses so far."""
+        self._over = 0
+        """Those of them, from the first, that a resume came after."""
 
     async def pause(self, mode: PauseMode = "keep") -> None:
         """Stand still until :meth:`resume`. Requests are taken, and wait."""
+        self._asked += 1
+        number = self._asked
         async with self._lock:
+            if number <= self._over:
+                return  # it was resumed while this waited for another change
             self.paused = True  # also where this is cut short: resume() helps then
             self._pausing = True
             try:
@@ -43,7 +51,8 @@ class EngineControl:
                 self._pausing = False
 
     async def resume(self) -> None:
-        """Go on. Idempotent; also ends a pause that waits for requests to end."""
+        """Go on. Idempotent; also ends a pause that waits for requests to end, or for its turn."""
+        self._over = self._asked
         if self._pausing:
             self.paused = False
             await self._engine.resume()

@@ -210,6 +210,19 @@ async def test_a_pause_that_was_cut_short_is_ended_by_resuming():
 
 
 @virtually
+async def test_resuming_ends_the_pauses_that_wait_behind_another_one():
+    async with hosting() as (host, engine):
+        await host.submit("c", [request(max_tokens=3)])
+        await asyncio.sleep(0.5)
+        pauses = [begin(host.control.pause("wait")) for _ in range(2)]
+        await asyncio.sleep(0)
+        await host.control.resume()
+        await asyncio.gather(*pauses)
+        assert not host.control.paused
+        assert await spans(host) == (VersionSpan(0, 0, 3),)
+
+
+@virtually
 async def test_waiting_lets_those_that_run_end_before_the_weights_come():
     async with hosting(max_num_seqs=1) as (host, _):
         await host.submit("c", [request("runs", max_tokens=4)])
