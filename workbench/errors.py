@@ -120,6 +120,10 @@ class BalancerLostError(PoolError):
     """The balancer cannot be reached just now. It comes back by itself; calls go on then."""
 
 
+class WorkerDiedError(PoolError):
+    """The process that played a rollout ended."""
+
+
 class PoolClosedError(PoolError):
     """The pool was closed, or the process that owned it ended."""
 

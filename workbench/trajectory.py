@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from workbench.showing import bundle, table
+from workbench.showing import bundle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -162,21 +162,9 @@ class Trajectory:
         )
 
     def _repr_html_(self) -> str:
-        rows = [
-            {
-                "turn": number,
-                "replica": turn.replica_id,
-                "prompt tokens": turn.prompt_tokens,
-                "of them cached": turn.num_cached_tokens,
-                "tokens sampled": turn.end - turn.start,
-                "ended by": str(turn.finish_reason),
-                "seconds": round(turn.total_s, 2),
-            }
-            for number, turn in enumerate(self.turns, start=1)
-        ]
-        reward = "no reward" if self.reward is None else f"reward {self.reward:.3g}"
-        facts = f"{self.status}, {reward}" + (f", {self.error}" if self.error else "")
-        return table(f"Trajectory: {self.rollout_id}", rows, facts)
+        from workbench.showing.rollout import page
+
+        return page(self)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         return bundle("trajectory", self, include, exclude)

@@ -7,13 +7,16 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 
 from tests.integration.processes import MARK, left_behind, new_mark
 from workbench import RolloutBatch
+from workbench.records import read_trajectories
+
+if TYPE_CHECKING:
+    from workbench.trajectory import Trajectory
 
 pytestmark = [pytest.mark.ray, pytest.mark.vllm]
 
@@ -37,29 +40,31 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, done.stdout
 
 
+def played(demo: tuple[Path, str]) -> list[Trajectory]:
+    return read_trajectories(demo[0] / "trajectories.parquet")
+
+
 def test_the_tables_count_every_request_and_rollout(demo: tuple[Path, str]) -> None:
     _, shown = demo
     requests = re.findall(r"replica-\d\s+ready\s+(\d+)", shown)
-    turns = pd.read_parquet(demo[0] / "trajectories.parquet")["num_turns"].sum()
-    assert sum(map(int, requests)) == turns
+    assert sum(map(int, requests)) == sum(t.num_turns for t in played(demo))
     assert re.search(r"rollouts\s+48\s+48", shown)
     assert re.search(r"rollouts_that_called_share\s+–\s+\d+%", shown)
 
 
-def test_the_trajectories_keep_every_token_and_say_their_schema(demo: tuple[Path, str]) -> None:
-    table = pq.read_table(demo[0] / "trajectories.parquet")
-    assert table.schema.metadata[b"rollout_workbench_schema"] == b"1"
-    assert table.num_rows == 96
-    for row in table.to_pylist():
-        (segment,) = row["segments"]
-        assert len(segment["response_ids"]) == len(segment["log_probs"])
-        assert sum(segment["response_mask"]) == row["sampled_tokens"]
+def test_the_trajectories_keep_every_token(demo: tuple[Path, str]) -> None:
+    trajectories = played(demo)
+    assert len(trajectories) == 96
+    for trajectory in trajectories:
+        trajectory.check()
+        (segment,) = trajectory.segments
+        assert len(segment.sampled_ids) == trajectory.sampled_tokens
 
 
 def test_the_model_calls_its_tool_in_most_rollouts(demo: tuple[Path, str]) -> None:
-    frame = pd.read_parquet(demo[0] / "trajectories.parquet")
-    called = frame[frame["agent"] == "tool"]["well_formed_calls"] > 0
-    assert called.mean() > 0.6
+    with_tool = [t for t in played(demo) if t.agent == "tool"]
+    called = [t for t in with_tool if any(call.well_formed for call in t.tool_calls)]
+    assert len(called) / len(with_tool) > 0.6
 
 
 def test_the_batches_can_be_read_back(demo: tuple[Path, str]) -> None:

@@ -142,8 +142,8 @@ def test_a_loop_defined_here_plays_on_a_worker_in_another_process(bench: Workben
             first = await self.generate(ids, sampling_params)
             again = [{"role": "user", "content": "Again, please."}]
             longer = self.renderer.extend(ids, first.token_ids, again)
-            assert longer is not None
-            await self.generate(longer, sampling_params)
+            assert longer.ids is not None
+            await self.generate(longer.ids, sampling_params)
 
     trajectories = bench.rollout(
         ["Say hello."] * 3, Twice, sampling_params={"max_tokens": 8}

@@ -164,6 +164,32 @@ def test_a_rollout_opens_to_its_tokens_and_closes(page: Page, dashboard: Dashboa
     expect(picture(page, "^Rollouts")).to_contain_text("batch-1/task-0")
 
 
+def test_rollouts_are_found_sorted_stepped_through_and_compared(
+    page: Page, dashboard: Dashboard
+) -> None:
+    page.goto(dashboard.page_url("rollouts"))
+    ended = picture(page, "^Rollouts")
+    rows = ended.locator("tbody tr")
+    expect(rows).to_have_count(4)
+    ended.get_by_label("status").select_option("done")
+    expect(rows).to_have_count(2)
+    link = page.get_by_role("link", name="rollouts as CSV")
+    expect(link).to_have_attribute("href", re.compile("status=done"))
+    ended.get_by_role("columnheader", name="rollout", exact=True).get_by_role("button").click()
+    expect(rows.first).to_contain_text("batch-1/task-0")
+    page.get_by_role("button", name="open batch-1/task-0").click()
+    opened = picture(page, "^Rollout batch")
+    opened.get_by_role("button", name="next turn").click()
+    expect(opened.locator("h3")).to_have_text("Rollout batch-1/task-0, turn 1 of 2")
+    page.keyboard.press("ArrowRight")
+    expect(opened.locator("h3")).to_have_text("Rollout batch-1/task-0, turn 2 of 2")
+    page.keyboard.press("Shift+ArrowRight")
+    expect(opened.locator("h3")).to_have_text("Rollout batch-2/task-0")
+    opened.get_by_role("button", name="compare group").click()
+    expect(picture(page, "^Group task-0").locator("tbody tr")).to_have_count(2)
+    assert page.evaluate("window.broken") is None
+
+
 # -- who looks, and what it costs -----------------------------------------------------------------
 
 

@@ -114,6 +114,9 @@ def test_a_rollout_is_opened_to_its_tokens_by_a_click(
     shows(view.part("tokens"), re.compile("user.*(first|second|third).*assistant", re.DOTALL))
     shows(view.rows("Turns").first, re.compile("replica-[01]"))
     notebook.screenshot(screenshots, "trajectory", ENDED)
+    view.button("next turn").click()
+    shows(view.root.locator("h3"), "turn 1 of 1")
+    shows(view.fact("sampled tokens"), "16")
     view.button("back").click()
     expect(view.rows(TABLE)).to_have_count(3)
 

@@ -212,6 +212,7 @@ CHANGES = (
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     budgets=st.lists(st.integers(1, 25), min_size=3, max_size=12),

@@ -1,4 +1,4 @@
-"""Token ids in words, once the pool's tokenizer is there: loading one takes seconds."""
+"""Token ids in words, once a tokenizer is there: loading one takes seconds."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
+from workbench.decoding import decoder, remember
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from widgets.pictures.tokens import Decode
+    from workbench.decoding import Decode
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +20,7 @@ class Decoder:
     """Loads a tokenizer when it is first asked for, and meanwhile has none.
 
     Args:
-        load: a model's reference → its tokenizer's ``decode``. Called once, in a thread.
+        load: a model's reference → its tokenizer's ``decode``. Called once for each, in a thread.
         loaded: called from that thread when there is one.
     """
 
@@ -26,22 +28,22 @@ class Decoder:
         self._load = load
         self._loaded = loaded
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._decode: Decode | None = None
+        self._asked: set[str] = set()
+        self._decodes: dict[str, Decode] = {}
 
     def of(self, model: str) -> Decode | None:
-        """The ``decode`` of the pool's model; None while there is none, and where none can be."""
+        """The model's ``decode``; None while there is none, and where none can be."""
         with self._lock:
-            if self._thread is None:
-                self._thread = threading.Thread(
+            if model not in self._asked:
+                self._asked.add(model)
+                threading.Thread(
                     target=self._run, args=(model,), name="workbench-tokenizer", daemon=True
-                )
-                self._thread.start()
-            return self._decode
+                ).start()
+            return self._decodes.get(model)
 
     def _run(self, model: str) -> None:
         try:
-            self._decode = self._load(model)
+            self._decodes[model] = self._load(model)
         except Exception:  # tokens are shown by their ids then
             log.warning("no tokenizer of %r: tokens are shown by their ids", model, exc_info=True)
         else:
@@ -49,12 +51,17 @@ class Decoder:
 
 
 def load_decode(model: str) -> Decode:
-    """The ``decode`` of a model's tokenizer.
+    """The ``decode`` of a model's tokenizer, which this process remembers.
 
     Raises:
         ConfigError: there is no such model here.
     """
+    known = decoder(model)
+    if known is not None:
+        return known
     from workbench.models import resolve_model
     from workbench.rollout.rendering import make_renderer
 
-    return make_renderer(str(resolve_model(model)), model).decode
+    decode = make_renderer(str(resolve_model(model)), model).decode
+    remember(model, decode)
+    return decode

@@ -17,6 +17,7 @@ from tornado.web import HTTPError, RequestHandler
 from widgets.dashboard.fields import wishes_of
 from widgets.dashboard.tables import kinds_of
 from widgets.dashboard.web import text_of
+from widgets.pictures.asking import asked_of, found
 from widgets.windows import window_of
 from workbench.aio import in_thread
 from workbench.errors import WorkbenchError
@@ -59,24 +60,24 @@ def events(painter: Painter, asked: Mapping[str, str]) -> pd.DataFrame:
 
 
 def rollouts(painter: Painter, asked: Mapping[str, str]) -> pd.DataFrame:
-    """A row per rollout that ended."""
-    del asked
+    """A row per rollout that was searched for, in the order that was asked for."""
     rows = [
         {
             "rollout_id": row.rollout_id, "group": row.group, "index": row.index,
-            "agent": row.agent, "status": str(row.status), "reward": row.reward,
+            "agent": row.agent, "status": str(row.status), "ended_by": row.ended_by,
+            "reward": row.reward,
             "num_turns": row.num_turns, "sampled_tokens": row.sampled_tokens,
             "tool_calls": len(row.tool_calls), "wall_s": row.wall_s, "error": row.error,
         }
-        for row in painter.rollouts.rows()
+        for row in found(painter.rollouts.rows(), asked_of(asked))
     ]  # fmt: skip
     return pd.DataFrame(rows, columns=list(ROLLOUT_COLUMNS)).astype(ROLLOUT_COLUMNS)
 
 
 ROLLOUT_COLUMNS = {
     "rollout_id": "string", "group": "string", "index": "Int64", "agent": "string",
-    "status": "string", "reward": "Float64", "num_turns": "Int64", "sampled_tokens": "Int64",
-    "tool_calls": "Int64", "wall_s": "Float64", "error": "string",
+    "status": "string", "ended_by": "string", "reward": "Float64", "num_turns": "Int64",
+    "sampled_tokens": "Int64", "tool_calls": "Int64", "wall_s": "Float64", "error": "string",
 }  # fmt: skip
 
 
@@ -84,7 +85,10 @@ def links(
     table: str, up: str, window: Mapping[str, Any], values: Mapping[str, Any]
 ) -> list[dict[str, str]]:
     """What a page offers to take away, for the browser; ``up`` leads to the dashboard's root."""
-    asked = urlencode(window if table == "history" else dict(wishes_of(table, values)))
+    if table == "history":
+        asked = urlencode(window)
+    else:
+        asked = urlencode(values if table == "rollouts" else dict(wishes_of(table, values)))
     address = f"{up}download/{table}"
     return [
         {"label": f"{table} as CSV", "href": f"{address}.csv?{asked}"},

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from widgets.pictures.fields import Field, Option
 from workbench.types import EventKind
 
 if TYPE_CHECKING:
@@ -15,30 +15,6 @@ PER_PAGE = 50
 
 LONGEST_WISH = 200
 """Characters of what a reader types; ids are shorter."""
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One of a choice."""
-
-    value: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """Something to fill in."""
-
-    name: str
-    kind: str
-    """``search``, ``choice`` or ``pages``."""
-    label: str
-    options: tuple[Option, ...] = ()
-    """The first is where a choice begins."""
-
-    def as_json(self) -> dict[str, Any]:
-        """For the browser."""
-        return asdict(self)
 
 
 ORDERS = {

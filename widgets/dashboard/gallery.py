@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from widgets.pictures.asking import EVERYTHING, Asked
 from workbench.aio import in_thread
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class Request:
     """What was clicked."""
     wishes: tuple[tuple[str, str], ...] = ()
     """What to search for, to sort by and the like, by name, sorted."""
+    asked: Asked = EVERYTHING
+    """What is asked of rollouts, in the picture itself."""
 
 
 @dataclass(frozen=True, slots=True)

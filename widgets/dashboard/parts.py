@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, ClassVar
 
 import param
 from panel.custom import AnyWidgetComponent
 from panel.theme import Design, Theme
 
-from widgets.browser import esm
+from widgets.browser import bar_esm, esm
 
 
 class Bare(Design):
@@ -50,13 +49,14 @@ class PictureView(Part):
     picture = param.String(doc="JSON of a :class:`widgets.pictures.picture.Picture`.")
     window = param.Dict(default={}, doc="See :func:`widgets.windows.window_of`.")
     selected = param.String(doc="What was clicked.")
+    asked = param.Dict(default={}, doc="What is in the picture's own fields, by name; all text.")
     paused = param.Boolean(default=False, doc="Whether the reader keeps it still.")
 
 
 class Bar(Part):
     """What is wrong, what can be searched and sorted, what can be taken away."""
 
-    _esm = (Path(__file__).parent / "bar.js").read_text(encoding="utf-8")
+    _esm = bar_esm()
 
     notice = param.Dict(default={}, doc="``text``, and ``tone``: empty or ``bad``.")
     fields = param.List(default=[], doc="See :class:`widgets.dashboard.fields.Field`.")

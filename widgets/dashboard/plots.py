@@ -23,10 +23,10 @@ from widgets.pictures.overview import overview_picture
 from widgets.pictures.picture import Picture, Table
 from widgets.pictures.progress import progress_picture
 from widgets.pictures.replicas import lives_picture, replicas_picture
+from widgets.pictures.rollouts import browse, chosen
 from widgets.pictures.sessions import sessions_picture
 from widgets.pictures.stickiness import stickiness_picture
 from widgets.pictures.text import prose
-from widgets.pictures.trajectory import chosen, rollouts_picture, trajectory_picture
 from widgets.pictures.view import look
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from widgets.dashboard.decoding import Decoder
     from widgets.dashboard.gallery import Request
     from widgets.pictures.view import FeedView
+    from workbench.decoding import Decode
     from workbench.metrics.feed import Feed
+    from workbench.trajectory import Trajectory
 
 OF_THE_VIEW: Mapping[str, Callable[[FeedView], Picture]] = {
     "overview": overview_picture,
@@ -137,17 +139,30 @@ class Painter:
         )
 
     def _rollouts(self, view: FeedView, request: Request) -> Picture:
-        rows = self.rollouts.rows()
-        opened = chosen(rows, request.selected) if request.selected else None
-        if opened is not None:
-            model = view.latest.pool.model if view.latest else ""
-            return trajectory_picture(opened, self._decoder.of(model))
-        with self._lock:
-            before = self._good.get(request)
-        if request.selected and before is not None:
-            return before[0]  # somebody is reading it; that it made room since does not matter
-        error = f"no rollout {request.selected} here any more" if request.selected else view.error
-        return rollouts_picture(rows, status=view.status, error=error)
+        named = self.rollouts.with_batches()
+        rows = [row for _, row in named]
+        batches = {id(row): batch for batch, row in named}
+
+        def batch_of(row: Trajectory) -> str:
+            return batches[id(row)]
+
+        selected = request.selected
+        is_gone = bool(selected) and chosen(rows, selected, batch_of) is None
+        if is_gone:
+            with self._lock:
+                before = self._good.get(request)
+            if before is not None:
+                return before[0]  # somebody is reading it; that it made room does not matter
+        model = view.latest.pool.model if view.latest else ""
+
+        def decoder_of(row: Trajectory) -> Decode | None:
+            return self._decoder.of(row.tokenizer or model)
+
+        error = f"no rollout {selected} here any more" if is_gone else view.error
+        return browse(
+            rows, selected, request.asked, decoder_of,
+            status=view.status, error=error, batch_of=batch_of,
+        )  # fmt: skip
 
     def _sessions(self, view: FeedView, wishes: Mapping[str, str]) -> tuple[Picture, Place]:
         find, order = wishes["find"], wishes["order"]

@@ -149,13 +149,17 @@ class RolloutList:
 
     def rows(self) -> list[Trajectory]:
         """Oldest first in each batch."""
+        return [row for _, row in self.with_batches()]
+
+    def with_batches(self) -> list[tuple[str, Trajectory]]:
+        """The same, each with its batch's name."""
         runs = self._feed.latest.runs if self._feed.latest else ()
         ended = [(run.name, run.ended) for run in runs]
         with self._lock:
             if self._rest.is_over and ended != list(self._read):
                 with self._rest:
                     self._read = self._reread(ended)
-            return [row for rows in self._read.values() for row in rows]
+            return [(name, row) for (name, _), rows in self._read.items() for row in rows]
 
     def _reread(self, ended: list[tuple[str, int]]) -> dict[tuple[str, int], list[Trajectory]]:
         """The newest batches first, until there are as many rollouts as are shown."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from widgets.dashboard.gallery import Request
 from widgets.dashboard.notice import notice_of
 from widgets.dashboard.parts import Bar, PictureView
 from widgets.dashboard.web import upwards
+from widgets.pictures.asking import EVERYTHING, asked_of
 from widgets.windows import LENGTH_S, window_of
 
 if TYPE_CHECKING:
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from widgets.dashboard.gallery import Built
     from widgets.dashboard.pages import Page
     from widgets.dashboard.site import Site
+
+ROLLOUTS = "rollouts"
+"""The picture that has fields of its own."""
 
 PULL_MS = 500
 """How often a page asks whether there is news."""
@@ -40,14 +45,14 @@ class Viewer:
         self._doc = doc
         shown = () if page.is_alone else plots
         self._bar = Bar(
-            fields=[field.as_json() for plot in shown for field in FIELDS.get(plot, ())],
+            fields=[asdict(field) for plot in shown for field in FIELDS.get(plot, ())],
             values=dict(wish for plot in plots for wish in wishes_of(plot, values)),
         )
         self._views = {plot: self._view_of(plot) for plot in plots}
         self._seen: dict[str, tuple[Request, int]] = {}
         self._bar.param.watch(self._asked, ["values", "hidden"])
         for view in self._views.values():
-            view.param.watch(self._asked, ["window", "selected", "paused"])
+            view.param.watch(self._asked, ["window", "selected", "asked", "paused"])
         for name, part in {"bar": self._bar, **self._views}.items():
             part.server_doc(doc, title=doc.title, location=False)
             doc.roots[-1].name = name  # where the template puts it
@@ -101,7 +106,8 @@ class Viewer:
     def _request(self, plot: str) -> Request:
         view = self._views[plot]
         wishes = wishes_of(plot, self._bar.values)
-        return Request(plot, window_of(view.window), view.selected, wishes)
+        asked = asked_of(view.asked) if plot == ROLLOUTS else EVERYTHING
+        return Request(plot, window_of(view.window), view.selected, wishes, asked)
 
     def _put(self, request: Request, version: int, built: Built) -> None:
         if not self._is_watching:
@@ -116,4 +122,5 @@ class Viewer:
         if self._page.download:
             window = self._views[plot].window
             table, values = self._page.download, self._bar.values
+            values = self._views[plot].asked if plot == ROLLOUTS else values
             self._bar.links = links(table, upwards(self._page.name), window, values)

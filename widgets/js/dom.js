@@ -24,7 +24,8 @@ export function setText(element, text) {
 }
 
 export function setAttribute(element, name, value) {
-  if (element.getAttribute(name) !== value) element.setAttribute(name, value);
+  if (value === null) element.removeAttribute(name);
+  else if (element.getAttribute(name) !== value) element.setAttribute(name, value);
 }
 
 // As wide as its widest text so far: figures that change push nothing about.

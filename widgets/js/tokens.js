@@ -25,7 +25,8 @@ export function tokensPart(host) {
     setText(readout, token ? [`token ${place}`, token.hint].filter(Boolean).join(" · ") : HOW);
   };
   text.addEventListener("pointerover", (event) => {
-    if (event.target.dataset.place !== undefined) look(Number(event.target.dataset.place));
+    const { place } = event.target.closest("[data-place]")?.dataset ?? {};
+    if (place !== undefined) look(Number(place));
   });
   text.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
@@ -48,7 +49,8 @@ const HOW = "point at a token, or use ← and →";
 
 function spanOf(token, place) {
   const look = token.mask ? "token sampled" : "token";
-  const span = html("span", { class: look, "data-place": place }, visible(token.text));
+  const mark = token.mark ? [html("sup", { class: "mark" }, token.mark)] : [];
+  const span = html("span", { class: look, "data-place": place }, ...mark, visible(token.text));
   if (token.shade !== null) span.style.setProperty("--unlikely", token.shade);
   return span;
 }

@@ -1,6 +1,7 @@
 // A picture, drawn where it is shown. Each message holds the whole picture, so that none is missed.
 
 import { html } from "./dom.js";
+import { plain } from "./fields.js";
 import { frameOf } from "./frame.js";
 import { matchParts } from "./parts.js";
 
@@ -37,6 +38,7 @@ class Shown {
       "change:picture": heard,
       "change:window": () => this.later(),
       "change:selected": () => this.later(),
+      "change:asked": () => this.later(),
     });
     for (const [name, listener] of this.listeners) this.model.on(name, listener);
     this.sizes = new ResizeObserver(() => this.later());
@@ -69,6 +71,7 @@ class Shown {
     }
     if (this.picture === null) return;
     this.frame.root.hidden = false;
+    const { activeElement: focused } = this.host.shadowRoot;
     const zoom = zoomOf(this.model);
     this.length = windowOf(this.model).length_s ?? this.length;
     const { pausedAt } = this;
@@ -78,6 +81,8 @@ class Shown {
     const span = zoom ?? spanOf(this.picture, this.length);
     const widths = this.parts.map((part) => part.body.clientWidth);
     this.parts.forEach((part, place) => part.draw(widths[place], span));
+    // What was clicked may be gone; keys are still meant for this picture.
+    if (focused !== null && !focused.isConnected) this.frame.root.focus({ preventScroll: true });
   }
 
   // Its state in words, which changes when nothing comes, too.
@@ -90,9 +95,9 @@ class Shown {
 
   // -------------------------------------------------------------- what the reader does
 
-  put(name, value) {
+  put(changes) {
     this.pause(null);
-    this.model.set(name, value);
+    for (const [name, value] of Object.entries(changes)) this.model.set(name, value);
     this.model.save_changes();
     this.later();
   }
@@ -113,19 +118,35 @@ class Shown {
   }
 
   show(length) {
-    this.put("window", { length_s: length });
+    this.put({ window: { length_s: length } });
   }
 
   zoom(from, to) {
-    this.put("window", { start_s: from, end_s: to });
+    this.put({ window: { start_s: from, end_s: to } });
   }
 
   act(name) {
-    this.put("selected", name === "back" ? "" : name);
+    this.put({ selected: name === "back" ? "" : name });
   }
 
+  // Another one is read from its beginning.
   choose(key) {
-    this.put("selected", key);
+    const { turn, ...asked } = this.asked();
+    this.put({ selected: key, ...(turn ? { asked } : {}) });
+  }
+
+  // What is found from now on begins with its first page.
+  ask(changes) {
+    this.put({ asked: { ...this.asked(), page: "0", ...changes } });
+  }
+
+  step({ selected, asked }) {
+    const chosen = selected === null ? {} : { selected };
+    this.put({ ...chosen, asked: { ...this.asked(), ...Object.fromEntries(asked) } });
+  }
+
+  asked() {
+    return plain(this.model.get("asked"));
   }
 
   chosen() {
@@ -153,8 +174,7 @@ function styleSheet() {
 }
 
 function windowOf(model) {
-  const asked = model.get("window") ?? {};
-  return asked instanceof Map ? Object.fromEntries(asked) : asked;
+  return plain(model.get("window"));
 }
 
 // Charts without times have those of the chart before.

@@ -10,10 +10,13 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from widgets.pictures.fields import Field, Step
 
 Values = Sequence[float | None] | NDArray[np.floating[Any]]
 """Numbers as they come, NaN and None alike for what is missing."""
@@ -126,6 +129,16 @@ class Table:
     note: str = ""
     key: int | None = None
     """Column whose value names the row when it is clicked; None where nothing happens."""
+    keys: tuple[str, ...] = ()
+    """What names each row instead, where that column may not tell rows apart."""
+    sets: str = ""
+    """Name of what a clicked row asks for, see :class:`Picture`; empty where it is chosen."""
+    sorts: tuple[str, ...] = ()
+    """By column: what a click on its head asks of the field ``sort``; empty for nothing."""
+    order: tuple[int, Literal["ascending", "descending"]] | None = None
+    """The column by which rows are sorted."""
+    wraps: bool = False
+    """Whether cells keep their lines and show all of their text."""
     kind: Literal["table"] = "table"
 
 
@@ -164,6 +177,8 @@ class Token:
     """Id, log-probability, version, shown on demand."""
     shade: float | None = None
     """0–1: how unlikely it was; None for tokens that were not sampled."""
+    mark: str = ""
+    """Stands in front of it: from here on something is different, such as the policy's version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +210,10 @@ class Picture:
     """What can be seen, in a sentence or two: for those who cannot see it."""
     actions: tuple[str, ...] = ()
     """Names of what can be asked for, such as ``back``."""
+    fields: tuple[Field, ...] = ()
+    """What can be searched, filtered and turned. What is in them is ``asked``, text by name."""
+    steps: tuple[Step, ...] = ()
+    """Ways on from here."""
 
     def __post_init__(self) -> None:
         if self.span_s is not None:

@@ -147,8 +147,9 @@ def _draw_cells(
         room = (length + 2) * CELL_CHARACTER_IN
         is_right = column < len(part.numeric) and part.numeric[column]
         x = left + room - 0.08 if is_right else left + 0.02
+        line = text.replace("\n", " ")
         canvas.write(
-            x, y + LINE_IN / 2, cut(text, length + 1), fontsize=7.2, color=color,
+            x, y + LINE_IN / 2, cut(line, length + 1), fontsize=7.2, color=color,
             ha="right" if is_right else "left",
         )  # fmt: skip
         left += room

@@ -1,63 +1,29 @@
-"""Text from data, fit to be shown, and numbers that keep their width. Pure.
-
-Whatever comes from a model, a tool or a user is shown as the characters that it is: what would
-move, hide or turn other text around gets a visible name.
-"""
+"""Numbers and times in words that keep their width, and text from data, fit to be shown. Pure."""
 
 from __future__ import annotations
 
 import math
 import time
-import unicodedata
 
 from widgets.tables import number
 from widgets.theme import MISSING
+from workbench.showing.text import NAME_LENGTH, counted, passage, prose, short, visible
 
-NAME_LENGTH = 28
-"""Characters of a name that a picture has room for."""
-PROSE_LENGTH = 160
-"""Characters of an error, of arguments or of a result in a table."""
-
-HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Unicode categories that have no shape of their own."""
-JOINERS = "\u200c\u200d"
-"""They have none either, but scripts and emoji need them."""
-
-
-def short(text: str, limit: int = NAME_LENGTH) -> str:
-    """A name in one line; where it is too long the middle is left out, since ends tell apart."""
-    if len(text) > limit:
-        tail = limit // 2
-        text = f"{text[: limit - tail - 1]}…{text[-tail:]}"
-    return visible(text)
-
-
-def prose(text: str, limit: int = PROSE_LENGTH) -> str:
-    """A text in one line, its end left out where it is too long."""
-    if len(text) > limit:
-        text = f"{text[: limit - 1]}…"
-    return visible(text)
-
-
-def visible(text: str) -> str:
-    """The text with a visible name for each character that has no shape."""
-    if text.isprintable():
-        return text
-    return "".join(
-        character
-        if character.isprintable() or unicodedata.category(character) not in HIDDEN
-        else _named(character)
-        for character in text
-    )
-
-
-def _named(character: str) -> str:
-    code = ord(character)
-    if character in JOINERS:
-        return character
-    if code < 0x20:
-        return chr(0x2400 + code)  # the control pictures: ␊, ␛, …
-    return "␡" if code == 0x7F else f"[U+{code:04X}]"
+__all__ = [
+    "NAME_LENGTH",
+    "clock",
+    "counted",
+    "day",
+    "duration",
+    "is_missing",
+    "measured",
+    "passage",
+    "percent",
+    "prose",
+    "short",
+    "stretch",
+    "visible",
+]
 
 
 def is_missing(value: float | None) -> bool:

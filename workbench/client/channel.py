@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from workbench.types import GenerateRequest, TokenDelta
 
 
+AT_ONCE = 32
+"""Requests that are told of their tokens in one pass of the event loop."""
+
+
 class ReplicaPort(Protocol):
     """The way to a replica: what :class:`workbench.engines.host.EngineHost` does, from afar."""
 
@@ -128,5 +132,7 @@ class Channel:
             except Exception as error:  # noqa: BLE001 - handed to every open request
                 self._tell_all(error)
                 return
-            for delta in deltas:
+            for number, delta in enumerate(deltas, 1):
                 self._tell(delta.request_id, delta)
+                if not number % AT_ONCE:
+                    await asyncio.sleep(0)  # those who were told go on before the next are

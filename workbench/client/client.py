@@ -10,7 +10,6 @@ No Ray in here: the balancer and the replicas are protocols.
 from __future__ import annotations
 
 import asyncio
-import uuid
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,6 +22,7 @@ from workbench.errors import (
     ReplicaError,
     RequestError,
 )
+from workbench.ids import new_id
 from workbench.routing.messages import Outcome
 
 if TYPE_CHECKING:
@@ -242,5 +242,5 @@ class LLMServerClient:
                 raise RuntimeError("this client is in use on another event loop; make another one")
             self._link = None
         if self._link is None:
-            self._link = Link(self._balancer, uuid.uuid4().hex)
+            self._link = Link(self._balancer, new_id())
         return self._link

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import time
-import uuid
 from array import array
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import RequestError
+from workbench.ids import new_id
 from workbench.types import (
     FinishReason,
     GenerateRequest,
@@ -124,9 +124,7 @@ class Generation:
         context_ids = self.context_ids
         if self._deterministic:
             sampling["seed"] = seed_of(self.session_id, context_ids)
-        return GenerateRequest(
-            uuid.uuid4().hex, context_ids, sampling, self.session_id, self.priority
-        )
+        return GenerateRequest(new_id(), context_ids, sampling, self.session_id, self.priority)
 
     def add(self, delta: TokenDelta) -> None:
         """Take the next delta of the attempt."""

@@ -5,7 +5,12 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
+from ray.exceptions import (
+    ActorUnavailableError,
+    OutOfMemoryError,
+    RayActorError,
+    RayTaskError,
+)
 
 from workbench.cluster.remote import Remote
 from workbench.cluster.vigil import ClusterGoneError
@@ -37,7 +42,7 @@ def our_errors(
         yield
     except ActorUnavailableError as error:
         raise on_absence or on_death from error
-    except (RayActorError, ClusterGoneError) as error:
+    except (RayActorError, OutOfMemoryError, ClusterGoneError) as error:
         raise on_death from error
     except RayTaskError as error:
         if isinstance(error.cause, Exception):

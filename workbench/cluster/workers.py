@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import pickle
-import uuid
+import sys
 from typing import TYPE_CHECKING, Any
 
 import ray
 
 from workbench.cluster.ports import our_errors
 from workbench.cluster.remote import Remote
-from workbench.errors import PoolError
+from workbench.errors import PoolError, WorkerDiedError
+from workbench.ids import new_id
 from workbench.models import resolve_model
 from workbench.rollout.rendering import Renderer, make_renderer
+from workbench.rollout.stage import RenderStage
 from workbench.rollout.worker import AgentLoopWorker, RolloutSetup
 
 if TYPE_CHECKING:
@@ -28,6 +30,10 @@ MAX_ROLLOUTS = 10_000
 MESSAGE_BYTES = 2**20
 """A setup that is larger goes through the cluster's shared memory, once for all rollouts."""
 
+SWITCH_S = 0.0005
+"""How long the thread that renders keeps the interpreter when the event loop wants it, which does
+so after every call that goes out; Python's own 5 ms would add up."""
+
 CANCEL_S = 10.0
 """How long a cancelled rollout may take to come back with what it has."""
 
@@ -40,7 +46,9 @@ class _WorkerActor:
     """
 
     def __init__(self) -> None:
+        sys.setswitchinterval(SWITCH_S)
         self._renderer: Renderer | None = None
+        self._stage = RenderStage()
         self._worker: AgentLoopWorker | None = None
         self._setup: tuple[bytes, Any] = b"", None
         """The one that came last, as it came and as it is."""
@@ -52,7 +60,7 @@ class _WorkerActor:
 
     async def connect(self, client: LLMServerClient) -> None:
         assert self._renderer is not None
-        self._worker = AgentLoopWorker(client, self._renderer)
+        self._worker = AgentLoopWorker(client, self._renderer, self._stage)
 
     async def run(self, key: str, setup: bytes, spec: RolloutSpec) -> Trajectory:
         assert self._worker is not None
@@ -84,11 +92,18 @@ class RayWorker:
     """A worker actor as the manager sees it."""
 
     def __init__(self, model: str) -> None:
+        self._model = model
+        self._client: LLMServerClient | None = None
+        self._setups: dict[int, tuple[RolloutSetup, Any]] = {}
+        self._reviving = asyncio.Lock()
+        self._closed = False
+        self._start()
+
+    def _start(self) -> None:
         actor: Any = ray.remote(_WorkerActor)
         handle = actor.options(num_cpus=0, max_concurrency=MAX_ROLLOUTS).remote()
         self._actor = Remote(handle)
-        self._loading = handle.load.remote(model)
-        self._setups: dict[int, tuple[RolloutSetup, Any]] = {}
+        self._loading = handle.load.remote(self._model)
 
     async def connect(self, client: LLMServerClient) -> None:
         """Give it its client; returns when it can play.
@@ -99,6 +114,18 @@ class RayWorker:
         with our_errors(PoolError("a rollout worker died while it started")):
             await self._loading
             await self._actor.ask("connect", client)
+        self._client = client
+
+    async def revive(self) -> None:
+        """Have an actor that can play: the one that there is, or another in its place.
+
+        Raises:
+            PoolError: the new one died, too.
+        """
+        async with self._reviving:
+            if self._client is not None and not self._closed and not await self.lives():
+                self._start()
+                await self.connect(self._client)
 
     async def lives(self) -> bool:
         """Whether the actor answers."""
@@ -114,7 +141,7 @@ class RayWorker:
 
         A cancelled wait stops the rollout and still brings back what it had sampled.
         """
-        key = uuid.uuid4().hex
+        key = new_id()
         playing = asyncio.ensure_future(self._play(key, setup, spec))
         try:
             return await asyncio.shield(playing)
@@ -126,7 +153,7 @@ class RayWorker:
             raise
 
     async def _play(self, key: str, setup: RolloutSetup, spec: RolloutSpec) -> Trajectory:
-        with our_errors(PoolError("the worker that played this rollout died")):
+        with our_errors(WorkerDiedError("the worker that played this rollout died")):
             trajectory: Trajectory = await self._actor.ask("run", key, self._sent(setup), spec)
         return trajectory
 
@@ -144,4 +171,5 @@ class RayWorker:
 
     def close(self) -> None:
         """End the actor."""
+        self._closed = True
         self._actor.kill()

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.aio import polite
-from workbench.errors import PoolClosedError, WorkbenchError
+from workbench.errors import PoolClosedError, RolloutError, WorkbenchError
 from workbench.facade.progress import Progress
 from workbench.facade.tables import load_frame, load_rows
 from workbench.facade.telling import Teller
+from workbench.records import write_trajectories
+from workbench.rollout.pace import PoolLoad
 from workbench.showing import bundle, table
+from workbench.trajectory import RolloutStatus
 
 if TYPE_CHECKING:
     import concurrent.futures
     from collections.abc import Callable, Generator, Sequence
+    from pathlib import Path
 
     import pandas as pd
 
@@ -23,8 +28,9 @@ if TYPE_CHECKING:
     from workbench.metrics.feed import Feed
     from workbench.metrics.samples import RolloutSnapshot
     from workbench.rollout.batch import RolloutBatch
-    from workbench.rollout.manager import RolloutRun
-    from workbench.rollout.trajectory import Trajectory
+    from workbench.rollout.ledger import LeftOut
+    from workbench.rollout.run import Batch, RolloutRun
+    from workbench.trajectory import Trajectory
 
 SAMPLE_S = 0.5
 """How often a batch looks at the pool's load, and shows its own progress."""
@@ -45,10 +51,12 @@ class Rollout:
         reach: Reach,
         *,
         progress: bool,
+        again: Callable[[Batch], Rollout],
         decode: Callable[[Sequence[int]], str] | None = None,
     ) -> None:
         self.decode = decode
         """Token ids to text, for whoever shows them."""
+        self._again = again
         self._run = run
         self._reach = reach
         self._loop = reach.loop
@@ -81,6 +89,7 @@ class Rollout:
         try:
             now = await self._reach.manager.snapshot()
             self._load += load_rows(time.monotonic() - started, now)
+            self._run.look(PoolLoad.of(now.replicas, self._reach.manager.limits.max_num_seqs))
         except PoolClosedError:
             self._run.cancel()
         except WorkbenchError:
@@ -104,6 +113,32 @@ class Rollout:
         """Stop what has not ended; it becomes cancelled rows. Nothing happens when all has."""
         if not self.done:
             self._loop.run(self._cancel())
+
+    def resume(self, *, retry_failed: bool = False) -> Rollout:
+        """Go on with a batch that was stopped: what did not end is played, from its beginning.
+
+        Args:
+            retry_failed: play the failed ones again, too.
+
+        Returns:
+            A handle of its own, which has the rows of this one as well.
+
+        Raises:
+            RolloutError: this one still runs.
+        """
+        if not self.done:
+            raise RolloutError(f"{self.name} still runs: wait for it, or cancel it first")
+        ended = [RolloutStatus.DONE] if retry_failed else [RolloutStatus.DONE, RolloutStatus.FAILED]
+        batch = self._run.batch_of
+        rows = [row for row in self.trajectories() if row.status in ended]
+        return self._again(replace(batch, played=rows))
+
+    def save(self, path: str | Path) -> None:
+        """Write the rows that there are, token by token: ``.parquet`` or ``.jsonl``.
+
+        :func:`workbench.records.read_trajectories` reads them back.
+        """
+        write_trajectories(path, self.trajectories())
 
     async def _cancel(self) -> None:
         self._run.cancel()
@@ -133,6 +168,10 @@ class Rollout:
     def trajectories(self) -> list[Trajectory]:
         """Those that have ended, in the order of the tasks."""
         return self._run.trajectories()
+
+    def left_out(self) -> list[LeftOut]:
+        """Those that ended and are no rows, with the cause: dropped, replaced or cut."""
+        return self._run.left_out()
 
     def to_pandas(self) -> pd.DataFrame:
         """A row per rollout that has ended."""

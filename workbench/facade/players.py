@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.cluster.workers import RayWorker
+from workbench.decoding import remember
 from workbench.errors import ConfigError
 from workbench.models import resolve_model
-from workbench.rollout.manager import AgentLoopManager, RolloutRun, WorkerPort, try_making
+from workbench.rollout.keeping import Keeper, ended_before
+from workbench.rollout.manager import AgentLoopManager, prepare, try_making
 from workbench.rollout.rendering import Renderer, make_renderer
+from workbench.rollout.stage import RenderStage
 from workbench.rollout.worker import AgentLoopWorker
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from workbench.client import LLMServerClient
+    from workbench.engines.base import EngineLimits
+    from workbench.rollout.run import Batch, RolloutRun, WorkerPort
     from workbench.rollout.tasks import Tasks
 
 
@@ -31,6 +39,8 @@ class Players:
         self._model = model
         self._count = count
         self._workers: list[WorkerPort] = []
+        self._stage = RenderStage()
+        """Of rollouts that are played in this process."""
         self._is_ready = False
         self._renderer: Renderer | None = None
         self._starting = asyncio.Lock()
@@ -53,38 +63,50 @@ class Players:
             loaded = [worker for worker in self._workers if isinstance(worker, RayWorker)]
             await asyncio.gather(*(worker.connect(client) for worker in loaded))
             if not loaded:
-                self._workers.append(AgentLoopWorker(client, await self.renderer()))
+                self._workers.append(AgentLoopWorker(client, await self.renderer(), self._stage))
             self._is_ready = True
 
+    async def prepare(
+        self, client: LLMServerClient, limits: EngineLimits, tasks: Tasks, options: dict[str, Any]
+    ) -> Batch:
+        """Check a batch; see :func:`workbench.rollout.manager.prepare`."""
+        batch = prepare(tasks, max_tokens=limits.max_model_len, tokenizer=self._model, **options)
+        try_making(batch.setup, client, await self.renderer())
+        return batch
+
     async def begin(
-        self, client: LLMServerClient, concurrency: int, tasks: Tasks, options: dict[str, Any]
+        self, client: LLMServerClient, capacity: int, batch: Batch, keep: str | Path | None
     ) -> RolloutRun:
-        """Begin a batch; see :meth:`AgentLoopManager.prepare`. Its name is no other's."""
-        renderer = await self.renderer()
+        """Begin a batch that was prepared. Its name is no other's.
+
+        Args:
+            client: samples.
+            capacity: rollouts that the engines take at once.
+            batch: what is played.
+            keep: a file that they are written to as they end; what it has is not played again.
+        """
+        keeper = None
+        if keep is not None:
+            before = await asyncio.to_thread(ended_before, keep, batch.specs)
+            batch, keeper = replace(batch, played=before), Keeper(keep)
         await self.ready(client)
-        self._workers = [await self._living(worker, client) for worker in self._workers]
-        manager = AgentLoopManager(self._workers, concurrency=concurrency, pad_id=renderer.pad_id)
-        setup, specs = manager.prepare(tasks, **options)
-        try_making(setup, client, renderer)
-        return manager.play(setup, specs, name=f"{setup.agent}-{secrets.token_hex(3)}")
+        await asyncio.gather(*(worker.revive() for worker in self._workers))
+        pad_id = (await self.renderer()).pad_id
+        manager = AgentLoopManager(self._workers, concurrency=capacity, pad_id=pad_id)
+        name = f"{batch.setup.agent}-{secrets.token_hex(3)}"
+        return manager.play(batch, name=name, keeper=keeper)
 
     async def renderer(self) -> Renderer:
         """The model's, read when it is first needed."""
         if self._renderer is None:
             model_dir = await asyncio.to_thread(resolve_model, self._model)
             self._renderer = await asyncio.to_thread(make_renderer, str(model_dir), self._model)
+            remember(self._model, self._renderer.decode)
         return self._renderer
-
-    async def _living(self, worker: WorkerPort, client: LLMServerClient) -> WorkerPort:
-        """The worker, or a new one in the place of one that died."""
-        if not isinstance(worker, RayWorker) or await worker.lives():
-            return worker
-        fresh = RayWorker(self._model)
-        await fresh.connect(client)
-        return fresh
 
     def close(self) -> None:
         """End the processes."""
+        self._stage.close()
         for worker in self._workers:
             if isinstance(worker, RayWorker):
                 worker.close()

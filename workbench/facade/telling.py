@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from workbench.metrics.samples import RolloutSnapshot
-    from workbench.rollout.manager import RolloutRun
+    from workbench.rollout.run import RolloutRun
     from workbench.trajectory import Trajectory
 
 MESSAGE_BYTES = 4 * 2**20

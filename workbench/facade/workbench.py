@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from workbench.aio import polite
 from workbench.client import LLMServerClient
 from workbench.cluster.head import stop_head
-from workbench.cluster.verbs import ManagerVerbs, PoolVerbs
+from workbench.cluster.verbs import ManagerVerbs
 from workbench.errors import ConfigError, NoRoomError, PoolClosedError
 from workbench.facade import cells
 from workbench.facade.asking import Reply, ask
-from workbench.facade.handle import Rollout
+from workbench.facade.batches import Batches
 from workbench.facade.looks import pool_html, pool_text
 from workbench.facade.opening import open_pool
 from workbench.facade.progress import Progress
@@ -33,19 +33,17 @@ if TYPE_CHECKING:
     from workbench.cluster.manager import LLMServerManager
     from workbench.config import PoolConfig, RoutingConfig
     from workbench.engines.base import EngineLimits
+    from workbench.facade.handle import Rollout
     from workbench.facade.reach import Reach
     from workbench.metrics.feed import Feed
-    from workbench.rollout.loop import AgentLoopBase
     from workbench.rollout.rendering import Message
-    from workbench.rollout.rewards import Reward
-    from workbench.rollout.tasks import Tasks
     from workbench.supervision import SupervisionConfig
-    from workbench.types import PoolSnapshot, SamplingParams
+    from workbench.types import PoolSnapshot
 
 T = TypeVar("T")
 
 
-class Workbench(PoolVerbs):
+class Workbench(Batches):
     """A pool of replicas of one model, ready when the constructor returns.
 
     With nothing but the ``name`` of a pool that runs, the object is *attached* to that pool: all
@@ -206,49 +204,6 @@ class Workbench(PoolVerbs):
     ) -> LLMServerClient:
         """A token client for this pool; for the event loop that first uses it."""
         return self._call(self.manager.get_client(client_cls, **kwargs))
-
-    def rollout(
-        self,
-        tasks: Tasks,
-        agent: str | type[AgentLoopBase] = "single_turn",
-        *,
-        n: int = 1,
-        sampling_params: SamplingParams | None = None,
-        reward: Reward | None = None,
-        timeout_s: float | None = None,
-        **loop_args: Any,
-    ) -> Rollout:
-        """Begin a batch of rollouts and return its handle at once.
-
-        Args:
-            tasks: strings, mappings or a DataFrame.
-            agent: ``single_turn``, ``tool``, another registered name, or a loop class.
-            n: rollouts per task.
-            sampling_params: by the engine's names.
-            reward: of a finished trajectory.
-            timeout_s: wall time of one rollout.
-            loop_args: settings of the agent loop (``tools``, ``preamble``, ``limits``, …).
-
-        Raises:
-            ConfigError: unknown agent, or a setting that it does not have.
-            TaskError: a task lacks a field that the agent needs.
-        """
-        options = {
-            "agent": agent,
-            "n": n,
-            "sampling_params": sampling_params,
-            "reward": reward,
-            "timeout_s": timeout_s,
-            **loop_args,
-        }
-        # As many as the engines' batches hold, so that none waits inside an engine.
-        concurrency = self.limits.max_num_seqs * max(1, len(self.weight_versions()))
-        pool = self._pool
-        run = self._call(pool.players.begin(pool.client, concurrency, tasks, options))
-        decode = self._call(pool.players.renderer()).decode
-        rollout = Rollout(run, pool.reach, progress=self._progress, decode=decode)
-        self._rollouts.add(rollout)
-        return rollout
 
     # -- looking ----------------------------------------------------------------------------
 

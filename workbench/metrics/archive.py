@@ -26,7 +26,7 @@ from workbench.metrics.history import HistoryPage
 from workbench.metrics.plain import from_plain, to_plain
 from workbench.metrics.samples import Sample
 from workbench.metrics.tables import EVENT_COLUMNS, SESSION_COLUMNS, history_block, history_frame
-from workbench.metrics.trajectories import read_trajectories, write_trajectories
+from workbench.records import read_trajectories, write_trajectories
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -42,7 +42,9 @@ class RolloutSnapshot(ByFields):
 
     agent: str
     total: int
+    """Rows that there will be, if none is dropped."""
     running: int
+    """Rollouts in flight."""
     done: int
     failed: int
     cancelled: int
@@ -62,11 +64,19 @@ class RolloutSnapshot(ByFields):
     """When it began; seconds since 1970."""
     heard_s: float = 0.0
     """When whoever plays it told of it last, where others look; 0 where it is at hand."""
+    missing: int = 0
+    """Rows that will not come, since their rollouts were dropped."""
+    left_out: tuple[tuple[str, int, int], ...] = ()
+    """Cause (``dropped``, ``replaced``, ``cut``), rollouts that are no rows, their tokens."""
+    retried: int = 0
+    """Times that a rollout was played again."""
+    limit: int = 0
+    """Rollouts that may be in flight just now, by what the pool can take; 0 when unknown."""
 
     @property
     def ended(self) -> int:
-        """Rollouts that ended, however."""
-        return self.done + self.failed + self.cancelled
+        """Rows that are settled, however."""
+        return self.done + self.failed + self.cancelled + self.missing
 
     @property
     def tokens_per_s(self) -> float:

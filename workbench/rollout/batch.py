@@ -9,12 +9,15 @@ Pure numpy; :meth:`RolloutBatch.to_torch` gives tensors.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from workbench.records.plain import text
+from workbench.rollout.dataproto import to_dataproto
 from workbench.rollout.trajectory import Segment, Trajectory
 
 if TYPE_CHECKING:
@@ -33,12 +36,12 @@ class RolloutBatch:
     tensors: dict[str, Array]
     """``prompts`` [B,P] int64 padded left; ``responses`` [B,R] int64 padded right;
     ``response_mask`` [B,R], ``attention_mask``, ``position_ids``, ``input_ids`` [B,P+R] int64;
-    ``rollout_log_probs`` [B,R] float32, 0 at mask 0; ``rm_scores`` [B,R] float32, the reward on
-    the last token of the response, NaN-free: a row without a reward has none there."""
+    ``rollout_log_probs`` [B,R] float32, 0 at mask 0 and in rows that have none; ``rm_scores``
+    [B,R] float32, the reward on the last token of the response, NaN-free: a row without a reward
+    has none there."""
     rows: pd.DataFrame
-    """One line per row: ``uid``, ``group``, ``index``, ``segment``, ``agent``, ``status``,
-    ``error``, ``reward`` (missing where there is none), ``num_turns``, ``finish_reason``,
-    ``min_version``, ``max_version``, ``fork_reason``, and ``reward_<part>`` per reward part."""
+    """One line per row, with the columns of ``COLUMNS`` and ``reward_<part>`` per reward part;
+    docs/trajectories.md describes them."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -51,11 +54,25 @@ class RolloutBatch:
             f"responses {responses.shape[1]}, {failed} failed)"
         )
 
+    def select(self, keep: Sequence[bool] | pd.Series[bool]) -> RolloutBatch:
+        """The rows for which ``keep`` is true, in their order; missing is not true. Widths stay."""
+        chosen = pd.Series(keep).astype("boolean").fillna(value=False).to_numpy(bool)
+        tensors = {name: array[chosen] for name, array in self.tensors.items()}
+        return RolloutBatch(tensors, self.rows[chosen].reset_index(drop=True))
+
     def to_torch(self) -> dict[str, torch.Tensor]:
         """The tensors as torch's, sharing their memory."""
         import torch
 
         return {name: torch.from_numpy(array) for name, array in self.tensors.items()}
+
+    def to_dataproto(self) -> Any:
+        """The batch as verl's ``DataProto``; see :mod:`workbench.rollout.dataproto`.
+
+        Raises:
+            ConfigError: verl is not there.
+        """
+        return to_dataproto(self.to_torch(), self.rows)
 
     def save(self, folder: Path, name: str) -> None:
         """Write ``NAME.safetensors`` and ``NAME.rows.parquet``."""
@@ -82,10 +99,11 @@ def make_batch(trajectories: Iterable[Trajectory], *, pad_id: int) -> RolloutBat
         for trajectory in trajectories
         for number, segment in enumerate(trajectory.segments or (_EMPTY,))
     ]
-    segments = [segment for _, _, segment in pairs]
-    tensors = _tensors(segments, pad_id)
+    tensors = _tensors([segment for _, _, segment in pairs], pad_id)
     tensors["rm_scores"] = _scores(pairs, tensors["responses"].shape)
-    columns = _columns(pairs)
+    columns = COLUMNS | {
+        f"reward_{part}": "Float64" for t, _, _ in pairs for part in t.reward_parts
+    }
     rows = pd.DataFrame([_row(*pair) for pair in pairs], columns=list(columns))
     return RolloutBatch(tensors, rows.astype(columns))
 
@@ -94,36 +112,38 @@ _EMPTY = Segment([], [], [], [], ())
 
 
 def _tensors(segments: Sequence[Segment], pad_id: int) -> dict[str, Array]:
-    prompts = _padded([s.prompt_ids for s in segments], pad_id, left=True)
-    responses = _padded([s.response_ids for s in segments], pad_id)
-    attention = np.concatenate(
-        [
-            _padded([[1] * len(s.prompt_ids) for s in segments], 0, left=True),
-            _padded([[1] * len(s.response_ids) for s in segments], 0),
-        ],
-        axis=1,
-    )
+    prompts, in_prompt = _padded([s.prompt_ids for s in segments], pad_id, left=True)
+    responses, in_response = _padded([s.response_ids for s in segments], pad_id)
+    attention = np.concatenate([in_prompt, in_response], axis=1).astype(np.int64)
+    log_probs = [s.log_probs for s in segments]
+    width = responses.shape[1]
     return {
         "prompts": prompts,
         "responses": responses,
-        "response_mask": _padded([s.response_mask for s in segments], 0),
+        "response_mask": _padded([s.response_mask for s in segments], 0)[0],
         "input_ids": np.concatenate([prompts, responses], axis=1),
         "attention_mask": attention,
         "position_ids": np.maximum(attention.cumsum(axis=1) - 1, 0) * attention,
-        "rollout_log_probs": _padded([s.log_probs for s in segments], 0.0, dtype=np.float32),
+        "rollout_log_probs": _padded(log_probs, 0.0, dtype=np.float32, width=width)[0],
     }
 
 
 def _padded(
-    rows: Sequence[Sequence[Any]], fill: float, *, left: bool = False, dtype: Any = np.int64
-) -> Array:
-    """Rows of any length as one [B, longest] array."""
-    width = max(map(len, rows), default=0)
+    rows: Sequence[Sequence[Any]],
+    fill: float,
+    *,
+    left: bool = False,
+    dtype: Any = np.int64,
+    width: int | None = None,
+) -> tuple[Array, Array]:
+    """Rows of any length as one [B, longest] array, and where in it they are (bool)."""
+    sizes = np.fromiter(map(len, rows), np.int64, len(rows))[:, None]
+    width = max(map(len, rows), default=0) if width is None else width
+    places = np.arange(width)[None, :]
+    inside = places >= width - sizes if left else places < sizes
     out = np.full((len(rows), width), fill, dtype=dtype)
-    for line, row in zip(out, rows, strict=True):
-        if row:
-            line[width - len(row) if left else 0 : width if left else len(row)] = row
-    return out
+    out[inside] = np.fromiter(chain.from_iterable(rows), dtype, int(sizes.sum()))
+    return out, inside
 
 
 def _scores(pairs: Sequence[tuple[Trajectory, int, Segment]], shape: tuple[int, ...]) -> Array:
@@ -136,35 +156,39 @@ def _scores(pairs: Sequence[tuple[Trajectory, int, Segment]], shape: tuple[int, 
     return scores
 
 
-_COLUMNS = {
-    "uid": "string", "group": "string", "index": "Int64", "segment": "Int64", "agent": "string",
-    "status": "string", "error": "string", "reward": "Float64", "num_turns": "Int64",
-    "finish_reason": "string", "min_version": "Int64", "max_version": "Int64",
-    "fork_reason": "string",
+COLUMNS = {
+    "uid": "string", "group": "string", "index": "Int64", "segment": "Int64", "parent": "Int64",
+    "shared_tokens": "Int64", "trajectory_rows": "Int64", "agent": "string", "status": "string",
+    "error": "string", "reward": "Float64", "ended_by": "string", "attempts": "Int64",
+    "num_turns": "Int64", "finish_reason": "string", "min_version": "Int64",
+    "max_version": "Int64", "has_log_probs": "boolean", "fork_reason": "string",
+    "notes": "string",
 }  # fmt: skip
 """Fixed types: batches are concatenated, and their files read together."""
-
-
-def _columns(pairs: Sequence[tuple[Trajectory, int, Segment]]) -> dict[str, str]:
-    parts = {f"reward_{part}": "Float64" for t, _, _ in pairs for part in t.reward_parts}
-    return _COLUMNS | parts
 
 
 def _row(trajectory: Trajectory, number: int, segment: Segment) -> dict[str, Any]:
     versions = trajectory.versions
     return {
-        "uid": trajectory.rollout_id,
-        "group": trajectory.group,
+        "uid": text(trajectory.rollout_id),
+        "group": text(trajectory.group),
         "index": trajectory.index,
         "segment": number,
-        "agent": trajectory.agent,
+        "parent": segment.parent,
+        "shared_tokens": segment.shared_tokens,
+        "trajectory_rows": max(1, len(trajectory.segments)),
+        "agent": text(trajectory.agent),
         "status": str(trajectory.status),
-        "error": trajectory.error,
+        "error": text(trajectory.error),
         "reward": trajectory.reward,
+        "ended_by": text(trajectory.ended_by),
+        "attempts": trajectory.attempts,
         "num_turns": trajectory.num_turns,
         "finish_reason": str(trajectory.finish_reason) if trajectory.finish_reason else None,
         "min_version": versions[0] if versions else None,
         "max_version": versions[1] if versions else None,
-        "fork_reason": segment.fork_reason,
+        "has_log_probs": len(segment.log_probs) == len(segment.response_ids),
+        "fork_reason": text(segment.fork_reason),
+        "notes": text("; ".join(trajectory.notes)),
         **{f"reward_{part}": value for part, value in trajectory.reward_parts.items()},
     }

@@ -6,11 +6,14 @@ cannot get its masks or log-probabilities wrong, and what it did before it faile
 
 from __future__ import annotations
 
-import uuid
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from workbench.errors import RolloutError, TaskError
+from workbench.ids import new_id
+from workbench.rollout.context import ContextRules
+from workbench.rollout.outputs import AgentLoopOutput, VerlNames, adopt
+from workbench.rollout.stage import RenderStage, StagedRenderer
 from workbench.rollout.trajectory import TrajectoryBuilder
 from workbench.types import FinishReason
 
@@ -23,32 +26,49 @@ if TYPE_CHECKING:
 
 LoopT = TypeVar("LoopT", bound="type[AgentLoopBase]")
 
+Returned = AgentLoopOutput | list[AgentLoopOutput] | None
 
-class AgentLoopBase(ABC):
+
+class AgentLoopBase(VerlNames, ABC):
     """One instance per rollout.
 
-    Write :meth:`run`; take what you need from ``self.client`` (the token client),
-    ``self.renderer`` (messages ↔ tokens) and ``self.generate``. Settings of your own are keyword
-    arguments of ``__init__`` that passes the rest on.
+    Write :meth:`run`; take what you need from ``self.client`` (the token client), ``self.render``
+    (messages ↔ tokens, to be awaited), ``self.trajectory`` (the record) and ``self.generate``.
+    Settings of your own are keyword arguments of ``__init__`` that passes the rest on.
+
+    Args:
+        client: samples.
+        renderer: the model's chat format; ``self.renderer`` has its methods without ``await``.
+        stage: where rendering and parsing is done; without one, on the event loop.
+        context: how long prompts may be.
     """
 
     requires: ClassVar[Sequence[str]] = ()
     """Fields without which a task cannot be run."""
 
-    def __init__(self, *, client: LLMServerClient, renderer: Renderer) -> None:
+    def __init__(
+        self,
+        *,
+        client: LLMServerClient,
+        renderer: Renderer,
+        stage: RenderStage | None = None,
+        context: ContextRules | None = None,
+    ) -> None:
         self.client = client
         self.renderer = renderer
-        self.session_id = uuid.uuid4().hex
+        self.render = StagedRenderer(renderer, stage)
+        self.context = context or ContextRules()
+        self.session_id = new_id()
+        self.sessions = {self.session_id}
+        """Those that it sampled under; they end with the rollout."""
         self.trajectory = TrajectoryBuilder()
 
-    @property
-    def server_manager(self) -> LLMServerClient:
-        """verl's name for the client."""
-        return self.client
-
     @abstractmethod
-    async def run(self, sampling_params: SamplingParams, **task: Any) -> None:
-        """Play one task; what it samples through ``self.generate`` becomes the trajectory."""
+    async def run(self, sampling_params: SamplingParams, **task: Any) -> Returned:
+        """Play one task; what it samples through ``self.generate`` becomes the trajectory.
+
+        A loop that keeps its rows itself, as those for verl do, returns them.
+        """
 
     @classmethod
     def check_task(cls, task: Mapping[str, Any]) -> None:
@@ -61,24 +81,60 @@ class AgentLoopBase(ABC):
             if name not in task:
                 raise TaskError(name, f"is missing; the task has {sorted(task)}")
 
+    async def play(self, sampling_params: SamplingParams, task: Mapping[str, Any]) -> None:
+        """Run the task and take over the rows that the loop kept itself, if it did.
+
+        Raises:
+            RolloutError: those rows are not what was sampled.
+        """
+        returned = await self.run(sampling_params, **task)
+        if returned is not None:
+            adopt(self.trajectory, returned)
+
     async def generate(
-        self, prompt_ids: Sequence[int], sampling_params: SamplingParams, *, fork: str = ""
+        self,
+        prompt_ids: Sequence[int],
+        sampling_params: SamplingParams,
+        *,
+        fork: str = "",
+        session: str = "",
     ) -> TokenOutput:
         """Sample a turn and record it.
 
         Args:
-            prompt_ids: the whole prompt; where it continues the last turn to the token the row
+            prompt_ids: the whole prompt; where it continues an earlier turn to the token that row
                 grows, otherwise a new one begins.
             sampling_params: by the engine's names.
-            fork: why the prompt does not continue the last turn, where the loop knows.
+            fork: why the prompt does not continue any turn, where the loop knows.
+            session: turns with the same one go to the same replica; the rollout's own by default.
+
+        Raises:
+            RolloutError: the engine failed on this generation; what it sampled is recorded.
         """
+        session = session or self.session_id
+        self.sessions.add(session)
         output = await self.client.generate(
-            self.session_id, prompt_ids=prompt_ids, sampling_params=sampling_params
+            session, prompt_ids=prompt_ids, sampling_params=sampling_params
         )
         self.trajectory.add_turn(prompt_ids, output, fork)
         if output.finish_reason is FinishReason.ERROR:
             raise RolloutError(f"the engine of {output.replica_id} failed on this generation")
         return output
+
+    def fit(self, prompt_ids: Sequence[int]) -> list[int]:
+        """A first prompt as the batch's rules have it: as it is, or cut, with a note in the row.
+
+        Raises:
+            RolloutError: it is too long.
+        """
+        fitting, note = self.context.fit(prompt_ids)
+        if note:
+            self.trajectory.notes.append(note)
+        return fitting
+
+    def room(self, prompt_ids: Sequence[int]) -> int | None:
+        """Tokens that fit behind a prompt, below 1 when none do; None when unknown."""
+        return self.context.room(len(prompt_ids))
 
 
 REGISTRY: dict[str, type[AgentLoopBase]] = {}

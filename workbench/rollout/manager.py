@@ -1,166 +1,33 @@
-"""A batch of rollouts: dealt to workers, watched, gathered in order.
-
-Any batch size goes with any number of workers. A rollout that fails, or whose worker dies, is a
-failed row; the others are untouched.
-"""
+"""Batches of rollouts: checked before anything is played, then played on a set of workers."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import time
-from bisect import bisect_right
-from collections import Counter
 from collections.abc import Mapping
-from itertools import count, pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 from workbench.client.generation import normalised
 from workbench.engines.vllm_args import check_sampling_params
 from workbench.errors import ConfigError
-from workbench.metrics.samples import RolloutSnapshot
-from workbench.metrics.trajectories import trajectory_frame
 from workbench.rollout.agents import agent_loop
-from workbench.rollout.batch import RolloutBatch, make_batch
-from workbench.rollout.tasks import RolloutSpec, Tasks, rollout_specs
-from workbench.rollout.trajectory import RolloutStatus, Trajectory
-from workbench.rollout.worker import RolloutSetup, outcome
+from workbench.rollout.context import ContextRules
+from workbench.rollout.ledger import BatchRules
+from workbench.rollout.run import Batch, RolloutRun, WorkerPort
+from workbench.rollout.tasks import Tasks, rollout_specs
+from workbench.rollout.worker import RolloutSetup
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
-
-    import pandas as pd
+    from collections.abc import Sequence
 
     from workbench.client import LLMServerClient
+    from workbench.rollout.batch import RolloutBatch
+    from workbench.rollout.keeping import Keeper
     from workbench.rollout.loop import AgentLoopBase
     from workbench.rollout.rendering import Renderer
     from workbench.rollout.rewards import Reward
     from workbench.types import SamplingParams
-
-
-REWARD_BINS = 20
-"""Of a snapshot, at most."""
-
-_numbers = count(1)
-
-
-class WorkerPort(Protocol):
-    """Plays rollouts, here or in another process. Cancelling a call stops its rollout."""
-
-    async def run(self, setup: RolloutSetup, spec: RolloutSpec) -> Trajectory: ...
-
-
-class RolloutRun:
-    """A batch in progress. Awaiting it gives its trajectories in the order of the tasks."""
-
-    def __init__(
-        self,
-        setup: RolloutSetup,
-        specs: Sequence[RolloutSpec],
-        workers: Sequence[WorkerPort],
-        *,
-        concurrency: int,
-        pad_id: int,
-        name: str | None = None,
-    ) -> None:
-        self.setup = setup
-        self.name = name or f"rollouts-{next(_numbers)}"
-        self._specs = specs
-        self._workers = workers
-        self._load: Counter[int] = Counter()
-        self._broken: set[int] = set()
-        self._slots = asyncio.Semaphore(concurrency)
-        self._pad_id = pad_id
-        self._ended: dict[str, Trajectory] = {}
-        self._running = 0
-        self._began_s = time.time()
-        self._started_s = time.monotonic()
-        self._wall_s: float | None = None
-        self._tasks = [asyncio.create_task(self._play(spec)) for spec in specs]
-        self._all = asyncio.ensure_future(self._gather())
-
-    def __await__(self) -> Generator[Any, None, list[Trajectory]]:
-        return asyncio.shield(self._all).__await__()
-
-    def cancel(self) -> None:
-        """Stop what has not ended; it becomes cancelled rows. What has ended stays."""
-        for task in self._tasks:
-            task.cancel()
-
-    def snapshot(self) -> RolloutSnapshot:
-        """Where it stands."""
-        ended = list(self._ended.values())
-        by_status = Counter(trajectory.status for trajectory in ended)
-        causes = Counter(t.error.partition(":")[0] for t in ended if t.error)
-        rewards = [t.reward for t in ended if t.reward is not None]
-        return RolloutSnapshot(
-            agent=self.setup.agent,
-            total=len(self._specs),
-            running=self._running,
-            done=by_status[RolloutStatus.DONE],
-            failed=by_status[RolloutStatus.FAILED],
-            cancelled=by_status[RolloutStatus.CANCELLED],
-            sampled_tokens=sum(t.sampled_tokens for t in ended),
-            mean_reward=sum(rewards) / len(rewards) if rewards else None,
-            wall_s=self._wall_s or time.monotonic() - self._started_s,
-            name=self.name,
-            failures=tuple(causes.most_common()),
-            rewards=reward_bins(rewards),
-            started_s=self._began_s,
-        )
-
-    def trajectories(self) -> list[Trajectory]:
-        """Those that have ended, in the order of the tasks."""
-        return [self._ended[s.rollout_id] for s in self._specs if s.rollout_id in self._ended]
-
-    def to_pandas(self) -> pd.DataFrame:
-        """A row per rollout that has ended."""
-        return trajectory_frame(self.trajectories())
-
-    def batch(self) -> RolloutBatch:
-        """The batch tensors of the rollouts that have ended."""
-        return make_batch(self.trajectories(), pad_id=self._pad_id)
-
-    async def _gather(self) -> list[Trajectory]:
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for spec in self._specs:
-            if spec.rollout_id not in self._ended:  # cancelled before its task's first step
-                self._ended[spec.rollout_id] = self._unplayed(spec, None)
-        self._wall_s = time.monotonic() - self._started_s
-        return self.trajectories()
-
-    async def _play(self, spec: RolloutSpec) -> None:
-        try:
-            async with self._slots:
-                self._running += 1
-                try:
-                    self._ended[spec.rollout_id] = await self._on_a_worker(spec)
-                finally:
-                    self._running -= 1
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - it is the row's
-            self._ended[spec.rollout_id] = self._unplayed(spec, error)
-
-    async def _on_a_worker(self, spec: RolloutSpec) -> Trajectory:
-        everyone = range(len(self._workers))
-        able = [i for i in everyone if i not in self._broken] or everyone
-        number = min(able, key=lambda i: self._load[i])
-        self._load[number] += 1
-        try:
-            return await self._workers[number].run(self.setup, spec)
-        except Exception:
-            self._broken.add(number)  # it would look idle, and draw all rollouts that are left
-            raise
-        finally:
-            self._load[number] -= 1
-
-    def _unplayed(self, spec: RolloutSpec, error: BaseException | None) -> Trajectory:
-        """The row of a rollout of which nothing came back; without an error it was cancelled."""
-        status, told, trace = outcome(error) if error else (RolloutStatus.CANCELLED, "", "")
-        return Trajectory(
-            spec.rollout_id, spec.group, spec.index, self.setup.agent, spec.task,
-            segments=(), turns=(), tool_calls=(), messages=(),
-            status=status, reward=None, error=told, traceback=trace,
-        )  # fmt: skip
 
 
 class AgentLoopManager:
@@ -168,7 +35,7 @@ class AgentLoopManager:
 
     Args:
         workers: at least one.
-        concurrency: rollouts in flight at once, over all workers.
+        concurrency: rollouts that the pool's engines take at once.
         pad_id: fills the batch tensors.
     """
 
@@ -182,59 +49,31 @@ class AgentLoopManager:
         self._pad_id = pad_id
 
     def start(self, tasks: Tasks, **options: Any) -> RolloutRun:
-        """Begin a batch; needs a running event loop. Options as in :meth:`prepare`."""
-        return self.play(*self.prepare(tasks, **options))
+        """Begin a batch; needs a running event loop. Options as in :func:`prepare`."""
+        return self.play(prepare(tasks, **options))
 
     def play(
-        self, setup: RolloutSetup, specs: Sequence[RolloutSpec], *, name: str | None = None
+        self,
+        batch: Batch,
+        *,
+        name: str | None = None,
+        keeper: Keeper | None = None,
     ) -> RolloutRun:
-        """Begin a batch that was prepared; without a name it is given one."""
+        """Begin a batch that was prepared; without a name it is given one.
+
+        A keeper writes down what ends.
+        """
         return RolloutRun(
-            setup,
-            specs,
+            batch,
             self._workers,
-            concurrency=self._concurrency,
+            capacity=self._concurrency,
             pad_id=self._pad_id,
             name=name,
+            keeper=keeper,
         )
 
-    def prepare(
-        self,
-        tasks: Tasks,
-        *,
-        agent: str | type[AgentLoopBase] = "single_turn",
-        n: int = 1,
-        sampling_params: SamplingParams | None = None,
-        reward: Reward | None = None,
-        timeout_s: float | None = None,
-        **loop_args: Any,
-    ) -> tuple[RolloutSetup, list[RolloutSpec]]:
-        """Check a batch without playing it.
-
-        Args:
-            tasks: strings, mappings or a DataFrame.
-            agent: a registered name or a loop class.
-            n: rollouts per task.
-            sampling_params: by the engine's names.
-            reward: of a finished trajectory.
-            timeout_s: wall time of one rollout.
-            loop_args: settings of the loop class.
-
-        Raises:
-            ConfigError: unknown agent, or settings that it does not take.
-            RequestError: ``max_tokens`` is no whole number from 1.
-            TaskError: a task lacks a field.
-        """
-        name, loop = agent_loop(agent)
-        check_loop_args(name, loop, loop_args)
-        check_options(sampling_params, reward, timeout_s)
-        specs = rollout_specs(tasks, loop, n)
-        sampling = normalised(sampling_params or {})
-        check_sampling_params(sampling)
-        return RolloutSetup(name, loop, loop_args, sampling, reward, timeout_s), specs
-
     async def generate_sequences(self, tasks: Tasks, **options: Any) -> RolloutBatch:
-        """Play a batch to its end; options as in :meth:`prepare`. Cancelling it stops the batch."""
+        """Play a batch to its end; options as in :func:`prepare`. Cancelling it stops the batch."""
         run = self.start(tasks, **options)
         try:
             await run
@@ -245,20 +84,59 @@ class AgentLoopManager:
         return run.batch()
 
 
-def reward_bins(rewards: Sequence[float]) -> tuple[tuple[float, float, int], ...]:
-    """Equal bins from the least reward to the greatest: from, to, rewards in between.
+def prepare(
+    tasks: Tasks,
+    *,
+    max_tokens: int | None = None,
+    tokenizer: str = "",
+    agent: str | type[AgentLoopBase] = "single_turn",
+    n: int = 1,
+    sampling_params: SamplingParams | None = None,
+    reward: Reward | None = None,
+    timeout_s: float | None = None,
+    **more: Any,
+) -> Batch:
+    """Check a batch without playing it.
 
-    The last one has both its ends. One bin where all rewards are the same; none without rewards.
+    Args:
+        tasks: see :func:`workbench.rollout.tasks.as_tasks`.
+        max_tokens: the model's context, prompt and completion together; None when unknown.
+        tokenizer: the model whose tokens the rollouts are made of, as it was asked for.
+        agent: a registered name or a loop class.
+        n: rollouts per task.
+        sampling_params: by the engine's names.
+        reward: of a finished trajectory.
+        timeout_s: wall time of one rollout.
+        more: fields of :class:`BatchRules` and :class:`ContextRules`, and settings of the loop
+            class.
+
+    Raises:
+        ConfigError: unknown agent, or settings that it does not take.
+        RequestError: ``max_tokens`` is no whole number from 1.
+        TaskError: a task lacks a field.
     """
-    if not rewards:
-        return ()
-    low, high = min(rewards), max(rewards)
-    width = high / REWARD_BINS - low / REWARD_BINS  # in parts: the whole may be too large
-    if not width:
-        return ((low, high, len(rewards)),)
-    edges = [min(low + i * width, high) for i in range(REWARD_BINS)]
-    counts = Counter(bisect_right(edges, reward) - 1 for reward in rewards)
-    return tuple((start, end, counts[i]) for i, (start, end) in enumerate(pairwise([*edges, high])))
+    name, loop = agent_loop(agent)
+    rules = BatchRules(**_taken(BatchRules, more))
+    context = ContextRules(max_tokens=max_tokens, **_taken(ContextRules, more))
+    check_loop_args(name, loop, more)
+    check_options(n, sampling_params, reward, timeout_s)
+    specs = rollout_specs(tasks, loop, n + rules.spare)
+    sampling = normalised(sampling_params or {})
+    check_sampling_params(sampling)
+    setup = RolloutSetup(name, loop, more, sampling, reward, timeout_s, context, tokenizer)
+    return Batch(setup, specs, n, rules)
+
+
+OF_THE_BATCH = {f.name for rules in (BatchRules, ContextRules) for f in fields(rules)} - {
+    "max_tokens"
+}
+"""Options that are no loop's."""
+
+
+def _taken(rules: type[BatchRules] | type[ContextRules], options: dict[str, Any]) -> dict[str, Any]:
+    """Those of the options that are fields of the rules, taken out of them."""
+    names = {field.name for field in fields(rules)} & OF_THE_BATCH
+    return {name: options.pop(name) for name in names & options.keys()}
 
 
 def check_loop_args(name: str, loop: type[AgentLoopBase], given: dict[str, Any]) -> None:
@@ -266,7 +144,8 @@ def check_loop_args(name: str, loop: type[AgentLoopBase], given: dict[str, Any])
     known = _known_args(loop)
     for setting in given:
         if setting not in known:
-            raise ConfigError(setting, f"agent {name!r} has no such setting", allowed=sorted(known))
+            allowed = [*sorted(known), "and of the batch:", *sorted(OF_THE_BATCH)]
+            raise ConfigError(setting, f"agent {name!r} has no such setting", allowed=allowed)
 
 
 def _known_args(loop: type[AgentLoopBase]) -> set[str]:
@@ -274,11 +153,13 @@ def _known_args(loop: type[AgentLoopBase]) -> set[str]:
     for cls in loop.__mro__:
         if "__init__" in vars(cls) and cls is not object:
             found |= set(inspect.signature(vars(cls)["__init__"]).parameters)
-    return found - {"self", "client", "renderer", "common", "kwargs", "args"}
+    return found - {"self", "client", "renderer", "stage", "context", "common", "kwargs", "args"}
 
 
-def check_options(sampling_params: Any, reward: Any, timeout_s: Any) -> None:
+def check_options(n: Any, sampling_params: Any, reward: Any, timeout_s: Any) -> None:
     """Refuse options of a batch that would fail every one of its rollouts."""
+    if not isinstance(n, int) or n < 1:
+        raise ConfigError("n", f"{n!r}", allowed="a whole number from 1")
     if not isinstance(sampling_params or {}, Mapping):
         raise ConfigError("sampling_params", f"{sampling_params!r}", allowed="a mapping")
     if reward is not None and not callable(reward):
@@ -294,7 +175,7 @@ def try_making(setup: RolloutSetup, client: LLMServerClient, renderer: Renderer)
         ConfigError: it cannot be made with these settings.
     """
     try:
-        setup.loop(client=client, renderer=renderer, **setup.loop_args)
+        setup.make_loop(client, renderer)
     except ConfigError:
         raise
     except Exception as error:

@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.rollout.loop import AgentLoopBase, register
 from workbench.rollout.rendering import Message, check_messages, task_messages
+from workbench.types import FinishReason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from workbench.types import SamplingParams
+
+
+ENDS = {FinishReason.LENGTH: "max_tokens", FinishReason.ABORT: "abort"}
 
 
 @register("single_turn")
@@ -35,5 +39,8 @@ class SingleTurnAgentLoop(AgentLoopBase):
         """Render, sample, read."""
         record = self.trajectory.messages
         record += [*self._preamble, *task_messages(task)]
-        output = await self.generate(self.renderer.prompt(record), sampling_params)
-        record.append(self.renderer.parse(output.token_ids).as_message())
+        prompt_ids = self.fit(await self.render.prompt(record))
+        output = await self.generate(prompt_ids, sampling_params)
+        reply = await self.render.parse(output.token_ids)
+        record.append(reply.as_message())
+        self.trajectory.ended_by = ENDS.get(output.finish_reason, "answer")

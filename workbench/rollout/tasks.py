@@ -1,21 +1,28 @@
-"""Where tasks come from. A task is a mapping; each agent loop says which fields it needs."""
+"""Tasks, and the rollouts of them. Each agent loop says which fields of a task it needs."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Union
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
 
 from workbench.errors import ConfigError, TaskError
+from workbench.records.plain import plain
+from workbench.rollout.sources import is_file, pythonic, read_tasks, tasks_of_frame
+from workbench.trajectory import RolloutStatus
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from collections.abc import Sequence
 
     from workbench.rollout.loop import AgentLoopBase
+    from workbench.trajectory import Trajectory
 
 Task = Mapping[str, Any]
-Tasks = Union[Iterable[str | Task], "pd.DataFrame"]
+Tasks = str | Path | Iterable[str | Task] | pd.DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,24 +37,40 @@ class RolloutSpec:
 
 
 def as_tasks(source: Tasks) -> list[dict[str, Any]]:
-    """Tasks from strings (prompts), mappings or a DataFrame (a row each).
+    """Tasks from whatever there is at hand.
+
+    Args:
+        source: strings (prompts) and mappings; the rows of a DataFrame or of a data set of Hugging
+            Face's; or the path of a file in ``.jsonl`` (an object per line) or ``.parquet``. Lists
+            and numbers are Python's, also where the source has numpy's; a missing cell is None.
 
     Raises:
-        TaskError: one is neither; names its position. Or there is one task instead of several.
+        TaskError: an item is no task, or a file cannot be read; names its position or line. Or
+            there is one task instead of several.
     """
+    return [task for _, task in _placed(source)]
+
+
+def _placed(source: Tasks) -> list[tuple[str, dict[str, Any]]]:
+    """Tasks, each with where in a file it is; empty where it is in none."""
+    if is_file(source):
+        return read_tasks(Path(source))
     if isinstance(source, str | Mapping):
-        raise TaskError("tasks", f"{source!r} is one task", allowed="a list of tasks")
-    if hasattr(source, "to_dict") and hasattr(source, "columns"):
-        return list(source.to_dict(orient="records"))
-    tasks: list[dict[str, Any]] = []
-    for position, item in enumerate(source):
-        if isinstance(item, str):
-            tasks.append({"prompt": item})
-        elif isinstance(item, Mapping):
-            tasks.append(dict(item))
-        else:
-            raise TaskError(f"tasks[{position}]", f"{item!r}", allowed="a string or a mapping")
-    return tasks
+        allowed = "a list of tasks, or a path that ends in .jsonl or .parquet"
+        raise TaskError("tasks", f"{source!r} is one task", allowed=allowed)
+    if isinstance(source, pd.DataFrame):
+        return [("", task) for task in tasks_of_frame(source)]
+    if not isinstance(source, Iterable):
+        raise TaskError("tasks", f"{source!r}", allowed="a list of strings or mappings")
+    return [("", _task(item, position)) for position, item in enumerate(source)]
+
+
+def _task(item: Any, position: int) -> dict[str, Any]:
+    if isinstance(item, str):
+        return {"prompt": item}
+    if isinstance(item, Mapping):
+        return {name: pythonic(value) for name, value in item.items()}
+    raise TaskError(f"tasks[{position}]", f"{item!r}", allowed="a string or a mapping")
 
 
 def rollout_specs(tasks: Tasks, loop: type[AgentLoopBase], n: int) -> list[RolloutSpec]:
@@ -59,25 +82,62 @@ def rollout_specs(tasks: Tasks, loop: type[AgentLoopBase], n: int) -> list[Rollo
     """
     if not isinstance(n, int) or n < 1:
         raise ConfigError("n", f"{n!r}", allowed="a whole number from 1")
-    checked = as_tasks(tasks)
-    for position, task in enumerate(checked):
+    placed = _placed(tasks)
+    for position, (place, task) in enumerate(placed):
         try:
             _check_names(task)
             loop.check_task(task)
         except TaskError as error:
-            raise TaskError(
-                f"tasks[{position}].{error.field}", error.problem, allowed=error.allowed or None
-            ) from None
+            field = f"tasks[{position}]" + (f".{error.field}" if error.field != "task" else "")
+            problem = f"{error.problem} ({place})" if place else error.problem
+            raise TaskError(field, problem, allowed=error.allowed or None) from None
     return [
         RolloutSpec(f"task-{position}/{index}", f"task-{position}", index, task)
-        for (position, task), index in itertools.product(enumerate(checked), range(n))
+        for (position, (_, task)), index in itertools.product(enumerate(placed), range(n))
     ]
 
 
-def _check_names(task: Task) -> None:
+def _check_names(task: Mapping[Any, Any]) -> None:
     for name in ("self", "sampling_params"):
         if name in task:
             raise TaskError(name, "is a name that the agent loop itself uses")
+    for name in task:
+        if not isinstance(name, str):
+            raise TaskError(f"{name!r}", "is no name of a field", allowed="a string")
+
+
+def unfinished(
+    specs: Sequence[RolloutSpec], played: Iterable[Trajectory], *, retry_failed: bool = False
+) -> list[RolloutSpec]:
+    """The rollouts that an earlier run of the batch did not play to an end, in their order.
+
+    Args:
+        specs: all rollouts of the batch.
+        played: what the earlier run left; where a rollout occurs several times its last one counts.
+        retry_failed: play those that failed again, too.
+
+    Raises:
+        ConfigError: a trajectory is of no rollout of this batch, or of another task than the
+            rollout has; names the first. Tasks are compared as JSON has them.
+    """
+    tasks = {plain(spec.rollout_id): spec.task for spec in specs}
+    known = dict.fromkeys(tasks)
+    ended = {RolloutStatus.DONE} if retry_failed else {RolloutStatus.DONE, RolloutStatus.FAILED}
+    statuses: dict[str, RolloutStatus] = {}
+    for trajectory in played:
+        name = plain(trajectory.rollout_id)
+        if name not in tasks:
+            raise _refusal(f"{name!r} is no rollout of this batch")
+        if known[name] is None:
+            known[name] = plain(tasks[name])
+        if known[name] != plain(trajectory.task):
+            raise _refusal(f"{name!r} has another task there")
+        statuses[name] = trajectory.status
+    return [spec for spec in specs if statuses.get(plain(spec.rollout_id)) not in ended]
+
+
+def _refusal(problem: str) -> ConfigError:
+    return ConfigError("played", problem, allowed="trajectories of an earlier run of this batch")
 
 
 def reasoning_tasks(dataset: str, *, size: int, seed: int = 0, **options: Any) -> list[Task]:

@@ -7,47 +7,37 @@ wrong arguments, fails, hangs or is one too many gets a message that the model c
 from __future__ import annotations
 
 import asyncio
-import time
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import ConfigError, DeadlineError
+from workbench.errors import ConfigError, TaskError
 from workbench.rollout.loop import AgentLoopBase, register
 from workbench.rollout.rendering import Message, ParsedCall, check_messages, task_messages
-from workbench.rollout.tools import Tool, by_name, calculator
-from workbench.rollout.trajectory import ToolCall
-from workbench.types import FinishReason, SamplingParams
+from workbench.rollout.tools import (
+    DEFAULT_LIMITS,
+    Answering,
+    AnyTool,
+    ToolBox,
+    ToolLimits,
+    calculator,
+)
+from workbench.types import FinishReason, SamplingParams, TokenOutput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-
-@dataclass(frozen=True, slots=True)
-class ToolLimits:
-    """How far a rollout may go. Whichever is met first ends it, in this order of checks."""
-
-    max_turns: int = 4
-    """Assistant generations."""
-    max_response_tokens: int = 1024
-    """Sampled tokens over all turns."""
-    max_calls_per_turn: int = 4
-    """Tool calls in one turn that are executed; those beyond are answered with an error."""
-    tool_timeout_s: float = 10.0
-    """Of one tool call."""
-
-    def __post_init__(self) -> None:
-        for name in self.__dataclass_fields__:
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or value <= 0:
-                raise ConfigError(name, f"{value!r}", allowed="a number above 0")
+__all__ = ["ToolAgentLoop", "ToolLimits"]
 
 
 @register("tool")
 class ToolAgentLoop(AgentLoopBase):
     """Calls tools until it answers without one or meets a limit.
 
+    A task's field ``tools`` narrows the tools to those of these names.
+
     Args:
-        tools: functions with type hints and docstrings; a calculator if none are given.
+        tools: functions with type hints and docstrings, stateful tools, sources of tools; a
+            calculator if none are given.
         preamble: messages before the task's own: a system message, examples.
         limits: see :class:`ToolLimits`.
         common: what :class:`AgentLoopBase` takes.
@@ -56,95 +46,113 @@ class ToolAgentLoop(AgentLoopBase):
     def __init__(
         self,
         *,
-        tools: Sequence[Tool | Callable[..., Any]] = (calculator,),
+        tools: Iterable[AnyTool] = (calculator,),
         preamble: Sequence[Message] = (),
-        limits: ToolLimits = ToolLimits(),
+        limits: ToolLimits = DEFAULT_LIMITS,
         **common: Any,
     ) -> None:
         super().__init__(**common)
         if not isinstance(limits, ToolLimits):
             raise ConfigError("limits", f"{limits!r}", allowed="a ToolLimits")
-        self._tools = by_name(tools)
+        self._box = ToolBox.of(tools)
         self._preamble = check_messages("preamble", preamble)
         self._limits = limits
 
     @classmethod
     def check_task(cls, task: Mapping[str, Any]) -> None:
-        """It needs ``prompt`` or ``messages``."""
+        """It needs ``prompt`` or ``messages``; ``tools``, if it is there, are names."""
         task_messages(task)
+        tools = task.get("tools")
+        names = list(tools) if isinstance(tools, Iterable) else [tools]
+        if tools is not None and (
+            isinstance(tools, str) or not all(isinstance(name, str) for name in names)
+        ):
+            raise TaskError("tools", f"{tools!r}", allowed="a list of names of tools")
 
     async def run(self, sampling_params: SamplingParams, **task: Any) -> None:
         """Turn after turn."""
-        specs = [tool.spec for tool in self._tools.values()]
+        wall_s = self._limits.wall_s
+        until = None if wall_s is None else asyncio.get_running_loop().time() + wall_s
+        self.trajectory.messages += [*self._preamble, *task_messages(task)]
+        opened = self._box.open(task, self._limits.open_timeout_s, self.trajectory.notes.append)
+        async with opened as tools:
+            desk = Answering(tools, self._limits, until)
+            self.trajectory.ended_by = await self._converse(sampling_params, desk)
+
+    async def _converse(self, sampling_params: SamplingParams, desk: Answering) -> str:
+        """Until something ends it; what did."""
         record = self.trajectory.messages
-        record += [*self._preamble, *task_messages(task)]
-        prompt_ids: list[int] = self.renderer.prompt(record, specs)
-        fork = ""
-        while budget := self._budget(sampling_params):
-            output = await self.generate(
-                prompt_ids, {**sampling_params, "max_tokens": budget}, fork=fork
-            )
-            reply = self.renderer.parse(output.token_ids)
+        specs = [tool.spec for tool in desk.tools.values()]
+        prompt_ids, fork = self.fit(await self.render.prompt(record, specs)), ""
+        while not (limit := self._limit_met(desk.until)):
+            budget, shortest = self._budget(sampling_params, prompt_ids)
+            if budget < 1:
+                return shortest
+            params: SamplingParams = {**sampling_params, "max_tokens": budget}
+            output = await self._sampled(prompt_ids, params, fork, desk.until)
+            if output is None:
+                return "wall_s"
+            reply = await self.render.parse(output.token_ids)
             record.append(reply.as_message())
-            if not reply.calls or output.finish_reason in {FinishReason.ABORT, FinishReason.ERROR}:
-                return
-            answers = await self._answer(reply.calls)
+            if output.finish_reason in {FinishReason.ABORT, FinishReason.ERROR}:
+                return "abort"
+            if not reply.calls:
+                return shortest if output.finish_reason is FinishReason.LENGTH else "answer"
+            answers = await self._answer(reply.calls, desk)
             record += answers
-            extended = self.renderer.extend(prompt_ids, output.token_ids, answers, specs)
-            fork = "" if extended else "the chat format cannot be extended; rendered anew"
-            prompt_ids = extended or self.renderer.prompt(record, specs)
+            bridge = await self.render.extend(prompt_ids, output.token_ids, answers, specs)
+            fork = bridge.reason
+            prompt_ids = bridge.ids or await self.render.prompt(record, specs)
+        return limit
 
-    def _budget(self, sampling_params: SamplingParams) -> int:
-        """Tokens that the next turn may sample; 0 when the rollout is over."""
+    def _limit_met(self, until: float | None) -> str:
+        """The limit that forbids another turn; empty when none does."""
         if self.trajectory.num_turns >= self._limits.max_turns:
-            return 0
+            return "max_turns"
+        if self.trajectory.sampled_tokens >= self._limits.max_response_tokens:
+            return "max_response_tokens"
+        if until is not None and asyncio.get_running_loop().time() >= until:
+            return "wall_s"
+        return ""
+
+    def _budget(
+        self, sampling_params: SamplingParams, prompt_ids: Sequence[int]
+    ) -> tuple[int, str]:
+        """Tokens that the next turn may sample, and the name of what allows no more."""
         left = self._limits.max_response_tokens - self.trajectory.sampled_tokens
-        return max(0, min(left, sampling_params.get("max_tokens") or left))
+        bounds = [(left, "max_response_tokens")]
+        if (asked := sampling_params.get("max_tokens")) is not None:
+            bounds.append((asked, "max_tokens"))
+        if (room := self.room(prompt_ids)) is not None:
+            bounds.append((room, "context"))
+        return min(bounds, key=lambda bound: bound[0])
 
-    async def _answer(self, calls: Sequence[ParsedCall]) -> list[Message]:
+    async def _sampled(
+        self,
+        prompt_ids: Sequence[int],
+        params: SamplingParams,
+        fork: str,
+        until: float | None,
+    ) -> TokenOutput | None:
+        """A turn; None when the rollout's time is over before it is complete."""
+        limit = asyncio.timeout_at(until)
+        try:
+            async with limit:
+                return await self.generate(prompt_ids, params, fork=fork)
+        except TimeoutError:
+            if limit.expired():
+                return None
+            raise
+
+    async def _answer(self, calls: Sequence[ParsedCall], desk: Answering) -> list[Message]:
         """Execute a turn's calls side by side; one tool message for each, in order."""
-        allowed = self._limits.max_calls_per_turn
-        records = await asyncio.gather(
-            *(self._execute(call, number < allowed) for number, call in enumerate(calls))
+        turn, allowed = self.trajectory.num_turns - 1, self._limits.max_calls_per_turn
+        answered = await asyncio.gather(
+            *(
+                desk.answer(call, turn, is_allowed=number < allowed)
+                for number, call in enumerate(calls)
+            )
         )
-        for record in records:
-            self.trajectory.add_tool_call(record)
-        return [
-            {"role": "tool", "name": record.name, "content": record.result} for record in records
-        ]
-
-    async def _execute(self, call: ParsedCall, is_allowed: bool) -> ToolCall:
-        started = time.monotonic()
-        problem = self._problem(call)
-        well_formed = not problem
-        if well_formed and not is_allowed:
-            problem = f"only {self._limits.max_calls_per_turn} calls per turn are executed"
-        result = ""
-        if not problem:
-            try:
-                result = await self._tools[call.name].call(
-                    call.arguments or {}, self._limits.tool_timeout_s
-                )
-            except DeadlineError as late:
-                problem = str(late)
-            except (Exception, SystemExit, asyncio.CancelledError) as error:
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
-                    raise  # it is the rollout that is cancelled, not the tool
-                problem = f"{type(error).__name__}: {error}"
-        return ToolCall(
-            turn=self.trajectory.num_turns - 1,
-            name=call.name,
-            arguments=call.arguments or {},
-            result=f"error: {problem}" if problem else result,
-            well_formed=well_formed,
-            error=problem,
-            seconds_s=time.monotonic() - started,
-        )
-
-    def _problem(self, call: ParsedCall) -> str:
-        if call.problem:
-            return call.problem
-        if call.name not in self._tools:
-            return f"there is no tool {call.name!r}; there are: {', '.join(self._tools)}"
-        return self._tools[call.name].problem_with(call.arguments or {})
+        for call in answered:
+            self.trajectory.add_tool_call(call)
+        return [{"role": "tool", "name": call.name, "content": call.result} for call in answered]

@@ -8,7 +8,7 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.trajectory import RolloutStatus, Segment, ToolCall, Trajectory, Turn
@@ -21,7 +21,9 @@ __all__ = ["RolloutStatus", "Segment", "ToolCall", "Trajectory", "TrajectoryBuil
 
 
 @dataclass(slots=True)
-class _Growing:
+class Growing:
+    """A segment that may still grow."""
+
     ids: list[int]
     """The prompt's, then the response's."""
     fork_reason: str = ""
@@ -59,6 +61,16 @@ class _Growing:
             for span in output.version_spans
         ]
 
+    def cut(self, response_tokens: int) -> None:
+        """Leave out what comes after so many tokens of the response."""
+        del self.ids[self.prompt_tokens + response_tokens :]
+        del self.response_mask[response_tokens:], self.log_probs[response_tokens:]
+        self.spans = [
+            replace(span, end=min(span.end, response_tokens))
+            for span in self.spans
+            if span.start < response_tokens
+        ]
+
     def freeze(self) -> Segment:
         return Segment(
             self.ids[: self.prompt_tokens],
@@ -76,7 +88,8 @@ class TrajectoryBuilder:
     """Records turns as they are sampled. Whatever goes wrong later, what it has is exact."""
 
     def __init__(self) -> None:
-        self._segments: list[_Growing] = []
+        self.growing: list[Growing] = []
+        """The segments so far."""
         self._turns: list[Turn] = []
         self._tool_calls: list[ToolCall] = []
         self.messages: list[Mapping[str, Any]] = []
@@ -87,6 +100,8 @@ class TrajectoryBuilder:
         """What was done that the tokens do not show."""
         self.extra: dict[str, Any] = {}
         """What the loop adds of its own."""
+        self.reward: float | None = None
+        """What the loop itself gives for the rollout."""
 
     @property
     def sampled_tokens(self) -> int:
@@ -107,7 +122,7 @@ class TrajectoryBuilder:
             fork: why the prompt does not continue the last turn, if the caller knows.
         """
         number = self._segment_of(list(prompt_ids), fork)
-        segment = self._segments[number]
+        segment = self.growing[number]
         start = len(segment.response_mask)
         segment.sample(output)
         self._turns.append(
@@ -136,12 +151,45 @@ class TrajectoryBuilder:
 
         Needed only for what no later prompt will show.
         """
-        self._segments[self._turns[-1].segment].observe(ids)
+        self.growing[self._turns[-1].segment].observe(ids)
+
+    def resize(self, number: int, response_ids: list[int]) -> None:
+        """Make a segment as long as this response: cut at its end, or told what it lacks."""
+        segment, size = self.growing[number], len(response_ids)
+        more = len(segment.response_mask) - size
+        if more > 0:
+            segment.cut(size)
+            self.notes.append(f"the loop left out the last {more} tokens of segment {number}")
+            self._turns = [
+                replace(turn, start=min(turn.start, size), end=min(turn.end, size))
+                if turn.segment == number
+                else turn
+                for turn in self._turns
+            ]
+        segment.observe(response_ids[len(segment.response_mask) :])
+
+    def keep(self, numbers: Sequence[int]) -> None:
+        """Leave out all segments but these, and the turns in them."""
+        left_out = len(self.growing) - len(numbers)
+        if not left_out:
+            return
+        self.notes.append(f"the loop left out {left_out} of {len(self.growing)} segments")
+        place = {number: new for new, number in enumerate(sorted(numbers))}
+        self._turns = [
+            replace(turn, segment=place[turn.segment])
+            for turn in self._turns
+            if turn.segment in place
+        ]
+        self.growing = [self.growing[number] for number in place]
+        for number, segment in enumerate(self.growing):
+            segment.parent = place.get(segment.parent) if segment.parent is not None else None
+            segment.shared_tokens = segment.shared_tokens if segment.parent is not None else 0
+            segment.fork_reason = segment.fork_reason if number else ""
 
     def build(self, **known: Any) -> Trajectory:
         """The frozen trajectory; ``known`` are the fields that the builder cannot know."""
         return Trajectory(
-            segments=tuple(segment.freeze() for segment in self._segments),
+            segments=tuple(segment.freeze() for segment in self.growing),
             turns=tuple(self._turns),
             tool_calls=tuple(self._tool_calls),
             messages=tuple(self.messages),
@@ -156,23 +204,23 @@ class TrajectoryBuilder:
         if not fork:
             going_on = [
                 (len(segment.ids), number)
-                for number, segment in enumerate(self._segments)
+                for number, segment in enumerate(self.growing)
                 if segment.begins(prompt_ids)
             ]
             if going_on:
                 size, number = max(going_on)
-                self._segments[number].observe(prompt_ids[size:])
+                self.growing[number].observe(prompt_ids[size:])
                 return number
-        self._segments.append(self._forked(prompt_ids, fork))
-        return len(self._segments) - 1
+        self.growing.append(self._forked(prompt_ids, fork))
+        return len(self.growing) - 1
 
-    def _forked(self, prompt_ids: list[int], fork: str) -> _Growing:
-        if not self._segments:
-            return _Growing(prompt_ids)
-        shared = [common_prefix(segment.ids, prompt_ids) for segment in self._segments]
+    def _forked(self, prompt_ids: list[int], fork: str) -> Growing:
+        if not self.growing:
+            return Growing(prompt_ids)
+        shared = [common_prefix(segment.ids, prompt_ids) for segment in self.growing]
         most = max(shared)
-        latest = self._segments[self._turns[-1].segment].ids
-        return _Growing(
+        latest = self.growing[self._turns[-1].segment].ids
+        return Growing(
             prompt_ids,
             fork or _first_difference(latest, prompt_ids, shared[self._turns[-1].segment]),
             parent=shared.index(most) if most else None,

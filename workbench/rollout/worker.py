@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import DeadlineError
+from workbench.rollout.context import ContextRules
 from workbench.rollout.rewards import Reward, score
 from workbench.rollout.trajectory import RolloutStatus, Trajectory, TrajectoryBuilder
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from workbench.client import LLMServerClient
     from workbench.rollout.loop import AgentLoopBase
     from workbench.rollout.rendering import Renderer
+    from workbench.rollout.stage import RenderStage
     from workbench.rollout.tasks import RolloutSpec
     from workbench.types import SamplingParams
 
@@ -41,14 +43,34 @@ class RolloutSetup:
     reward: Reward | None = None
     timeout_s: float | None = None
     """Wall time of one rollout, and of its reward; None for no limit."""
+    context: ContextRules = field(default_factory=ContextRules)
+    tokenizer: str = ""
+    """The model whose tokens the rollouts are made of, as it was asked for."""
+
+    def make_loop(
+        self, client: LLMServerClient, renderer: Renderer, stage: RenderStage | None = None
+    ) -> AgentLoopBase:
+        """The loop of one rollout."""
+        return self.loop(
+            client=client, renderer=renderer, stage=stage, context=self.context, **self.loop_args
+        )
 
 
 class AgentLoopWorker:
-    """Plays rollouts through one client with one renderer."""
+    """Plays rollouts through one client with one renderer.
 
-    def __init__(self, client: LLMServerClient, renderer: Renderer) -> None:
+    Args:
+        client: samples.
+        renderer: the model's chat format.
+        stage: where rendering and parsing is done; without one, on the event loop.
+    """
+
+    def __init__(
+        self, client: LLMServerClient, renderer: Renderer, stage: RenderStage | None = None
+    ) -> None:
         self._client = client
         self._renderer = renderer
+        self._stage = stage
 
     async def run(self, setup: RolloutSetup, spec: RolloutSpec) -> Trajectory:
         """Play one rollout to its end, whatever that is."""
@@ -58,31 +80,45 @@ class AgentLoopWorker:
         limit = asyncio.timeout(setup.timeout_s)
         try:
             async with limit:
-                loop = setup.loop(client=self._client, renderer=self._renderer, **setup.loop_args)
-                await loop.run(setup.sampling_params, **spec.task)
+                loop = setup.make_loop(self._client, self._renderer, self._stage)
+                await loop.play(setup.sampling_params, spec.task)
         except CONTAINED as caught:
             error = caught
         finally:
-            if loop is not None:
-                self._client.end_session(loop.session_id)
+            for session_id in loop.sessions if loop is not None else ():
+                self._client.end_session(session_id)
         wall_s = time.monotonic() - started
         if limit.expired() or (setup.timeout_s and wall_s > setup.timeout_s and not error):
             error = _late("rollout", setup, error)
-        builder = loop.trajectory if loop is not None else TrajectoryBuilder()
-        status, told, trace = outcome(error)
-        played = builder.build(
-            rollout_id=spec.rollout_id,
-            group=spec.group,
-            index=spec.index,
-            agent=setup.agent,
-            task=spec.task,
-            status=status,
-            reward=None,
-            error=told,
-            traceback=trace,
-            wall_s=wall_s,
-        )
-        return await _rewarded(played, setup)
+        return await _rewarded(_written(setup, spec, loop, error, wall_s), setup)
+
+    async def revive(self) -> None:
+        """It lives as long as its process."""
+
+
+def _written(
+    setup: RolloutSetup,
+    spec: RolloutSpec,
+    loop: AgentLoopBase | None,
+    error: BaseException | None,
+    wall_s: float,
+) -> Trajectory:
+    """What was played, with what is known of it; without a loop nothing was."""
+    builder = loop.trajectory if loop is not None else TrajectoryBuilder()
+    status, told, trace = outcome(error)
+    return builder.build(
+        rollout_id=spec.rollout_id,
+        group=spec.group,
+        index=spec.index,
+        agent=setup.agent,
+        task=spec.task,
+        status=status,
+        reward=builder.reward if status is RolloutStatus.DONE else None,
+        error=told,
+        traceback=trace,
+        wall_s=wall_s,
+        tokenizer=setup.tokenizer,
+    )
 
 
 async def _rewarded(played: Trajectory, setup: RolloutSetup) -> Trajectory:

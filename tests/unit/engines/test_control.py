@@ -211,7 +211,7 @@ async def test_a_pause_that_was_cut_short_is_ended_by_resuming():
 
 @virtually
 async def test_resuming_ends_the_pauses_that_wait_behind_another_one():
-    async with hosting() as (host, engine):
+    async with hosting() as (host, _):
         await host.submit("c", [request(max_tokens=3)])
         await asyncio.sleep(0.5)
         pauses = [begin(host.control.pause("wait")) for _ in range(2)]

@@ -55,7 +55,7 @@ def begin(loop, pool, worker, *tasks):
     async def start():
         return manager(worker).start(list(tasks))
 
-    return Rollout(loop.run(start()), Reach(pool, loop), progress=False)
+    return Rollout(loop.run(start()), Reach(pool, loop), progress=False, again=None)
 
 
 def test_a_pool_that_closes_during_the_last_look_leaves_the_cancelled_rows(loop):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.metrics.trajectories import trajectory_frame, write_trajectories
 from workbench.rollout.batch import RolloutBatch, make_batch
-from workbench.rollout.trajectory import RolloutStatus, ToolCall, TrajectoryBuilder
+from workbench.rollout.trajectory import RolloutStatus, Segment, TrajectoryBuilder
 from workbench.types import FinishReason, TokenOutput, VersionSpan
 
 PAD = 99
@@ -25,16 +25,16 @@ def trajectory(*turns, number=0, reward=None, status=RolloutStatus.DONE, **known
             prompt,
             TokenOutput(
                 list(said), [-0.5] * len(said), FinishReason.STOP, spans, "replica-0",
-                num_cached_tokens=known.get("cached"),
             ),
         )  # fmt: skip
-    if "tool" in known:
-        builder.add_tool_call(known["tool"])
+    builder.ended_by = known.get("ended_by", "")
+    builder.notes += known.get("notes", ())
     error = "RolloutError: no" if status is RolloutStatus.FAILED else ""
     made = builder.build(
         rollout_id=f"task-{number}/0", group=f"task-{number}", index=0, agent="test",
         task={"prompt": "p"}, status=status, reward=reward, error=error,
         traceback=error and "Traceback", reward_parts=known.get("parts", {}),
+        attempts=known.get("attempts", 1),
     )  # fmt: skip
     made.check()
     return made
@@ -88,6 +88,49 @@ def test_a_forked_rollout_has_a_row_per_segment_and_its_reward_once():
     assert made.rows["fork_reason"].tolist()[0] == ""
     assert "differs" in made.rows["fork_reason"].tolist()[1]
     assert made.tensors["rm_scores"].tolist() == [[0.0, 0.0], [0.0, 1.0]]
+
+
+def test_rows_say_where_in_their_rollout_they_belong():
+    forked = trajectory(([1, 2], [7]), ([1, 2, 9], [8]), ([1, 2, 9, 8, 3], [4]))
+    made = batch(forked, failed(1), trajectory(([1], []), number=2))
+    assert made.rows["trajectory_rows"].tolist() == [2, 2, 1, 1]
+    assert made.rows["parent"].isna().tolist() == [True, False, True, True]
+    assert (made.rows["parent"][1], made.rows["shared_tokens"][1]) == (0, 2)
+
+
+def test_rows_say_how_their_rollout_came_to_its_end():
+    made = batch(
+        trajectory(([1], [7]), ended_by="max_turns", attempts=2, notes=["cut 3", "cut 4"]),
+        failed(1),
+    )
+    assert made.rows["ended_by"].tolist() == ["max_turns", ""]
+    assert made.rows["attempts"].tolist() == [2, 1]
+    assert made.rows["notes"].tolist() == ["cut 3; cut 4", ""]
+
+
+def test_rows_with_and_without_log_probabilities_share_a_batch():
+    """Zeros where there are none, and a column that tells them from a certain token's."""
+    bare = replace(trajectory(([1], [7])), segments=(Segment([1], [7, 8], [1, 1], [], ()),))
+    made = batch(trajectory(([1], [7, 8, 9])), bare, failed(2), trajectory(([1], []), number=3))
+    assert made.tensors["rollout_log_probs"].tolist()[:2] == [[-0.5, -0.5, -0.5], [0.0, 0.0, 0.0]]
+    assert made.rows["has_log_probs"].tolist() == [True, False, True, True]
+    assert batch(bare).tensors["rollout_log_probs"].shape == (1, 2)
+
+
+def test_texts_that_no_column_can_hold_do_not_cost_the_batch():
+    odd = replace(failed(), error="E: half \ud800", rollout_id="\ud800")
+    assert batch(odd).rows["error"].tolist() == ["E: half \ufffd"]
+
+
+def test_rows_can_be_selected_with_their_tensors():
+    made = batch(trajectory(([1], [7]), reward=1.0), failed(1), trajectory(([2], [8]), number=2))
+    done = made.select(made.rows["status"] == "done")
+    assert done.tensors["prompts"].tolist() == [[1], [2]]
+    assert done.rows["uid"].tolist() == ["task-0/0", "task-2/0"]
+    assert done.rows.index.tolist() == [0, 1]
+    assert done.select(done.rows["reward"] > 0).rows["uid"].tolist() == ["task-0/0"]
+    assert len(made.select([False] * 3)) == 0
+    assert len(made) == 3
 
 
 def test_a_failed_rollout_is_a_row_with_its_error_and_no_reward():
@@ -194,43 +237,3 @@ def test_a_batch_can_be_saved_and_read_again(tmp_path):
     for name, array in made.tensors.items():
         np.testing.assert_array_equal(again.tensors[name], array)
     pd.testing.assert_frame_equal(again.rows, made.rows)
-
-
-# -- tables ----------------------------------------------------------------------------------
-
-
-def test_a_frame_has_a_row_per_rollout_with_its_counts():
-    call = ToolCall(0, "calculator", {}, "2", well_formed=False, error="no")
-    frame = trajectory_frame(
-        [trajectory(([1, 2], [7]), ([9], [8, 8]), reward=1.0, cached=1, tool=call), failed(1)]
-    )
-    first, second = frame.to_dict("records")
-    assert (first["num_turns"], first["segments"], first["sampled_tokens"]) == (2, 2, 3)
-    assert (first["prompt_tokens"], first["cached_tokens"]) == (3, 2)
-    assert (first["tool_calls"], first["well_formed_calls"]) == (1, 0)
-    assert second["error"] == "RolloutError: no"
-    assert frame["reward"].isna().tolist() == [False, True]
-
-
-def test_a_frame_of_nothing_has_the_same_columns():
-    full, empty = trajectory_frame([trajectory(([1], [7]))]), trajectory_frame([])
-    assert list(full.columns) == list(empty.columns)
-    assert full.dtypes.to_dict() == empty.dtypes.to_dict()
-
-
-@pytest.mark.parametrize("only", ["good", "failed"])
-def test_trajectories_are_written_with_every_token(tmp_path, only):
-    import pyarrow.parquet as pq
-
-    good = trajectory(([1, 2], [7, 8]), ([1, 2, 7, 8, 5], [9]), reward=1.0, parts={"form": 1.0})
-    trajectories = [good, failed(1)] if only == "good" else [failed(1)]
-    path = tmp_path / "t.parquet"
-    write_trajectories(path, trajectories)
-    rows = pq.read_table(path).to_pylist()
-    assert [row["rollout_id"] for row in rows] == [t.rollout_id for t in trajectories]
-    if only == "good":
-        (segment,) = rows[0]["segments"]
-        assert segment["response_ids"] == [7, 8, 5, 9]
-        assert segment["response_mask"] == [1, 1, 0, 1]
-        assert [span["version"] for span in segment["version_spans"]] == [0, 1]
-        assert rows[0]["turns"][1]["finish_reason"] == "stop"

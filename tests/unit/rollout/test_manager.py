@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import ClassVar
 
 import pandas as pd
 import pytest
@@ -12,9 +15,11 @@ from hypothesis import strategies as st
 
 from tests.unit.chat import ids, renderer, says
 from tests.unit.inprocess import WAIT_S, manual_pool, simulated_pool, until
-from workbench.errors import ConfigError, TaskError
+from workbench.errors import ConfigError, PoolError, TaskError, WorkerDiedError
 from workbench.rollout.loop import AgentLoopBase
-from workbench.rollout.manager import REWARD_BINS, AgentLoopManager, reward_bins
+from workbench.rollout.manager import AgentLoopManager, prepare
+from workbench.rollout.pace import PoolLoad
+from workbench.rollout.summary import REWARD_BINS, reward_bins
 from workbench.rollout.trajectory import RolloutStatus, Trajectory
 from workbench.rollout.worker import AgentLoopWorker
 from workbench.types import FinishReason
@@ -42,6 +47,9 @@ class Immediate:
             spec.rollout_id, spec.group, spec.index, setup.agent, spec.task, (), (), (), (),
             RolloutStatus.DONE, None,
         )  # fmt: skip
+
+    async def revive(self):
+        """It lives."""
 
 
 class Held(Immediate):
@@ -114,17 +122,158 @@ async def test_one_failing_rollout_is_one_failed_row_with_its_traceback():
     assert all(t.sampled_tokens for t in trajectories), "the failed one keeps its tokens"
 
 
-async def test_a_worker_that_breaks_costs_its_rollouts_only():
-    class Broken:
-        async def run(self, *_):
-            raise ConnectionError("the worker died")
+class Mortal(Immediate):
+    """A worker that dies under its first ``deaths`` rollouts, and can be revived or not."""
 
-    made = manager(Broken(), Immediate())
+    def __init__(self, deaths=1, *, error=WorkerDiedError, can_be_revived=True):
+        super().__init__()
+        self.deaths, self.error, self.can_be_revived = deaths, error, can_be_revived
+        self.revived = 0
+
+    async def run(self, setup, spec):
+        if self.deaths:
+            self.deaths -= 1
+            raise self.error("the worker died")
+        return await super().run(setup, spec)
+
+    async def revive(self):
+        self.revived += 1
+        if not self.can_be_revived:
+            raise PoolError("the new one died, too")
+
+
+async def test_a_rollout_whose_worker_died_is_played_again_and_the_worker_is_replaced():
+    worker = Mortal()
+    run = manager(worker).start(["a", "b", "c"])
+    trajectories = await finish(run)
+    assert [t.status.value for t in trajectories] == ["done"] * 3
+    assert sorted(t.attempts for t in trajectories) == [1, 1, 2]
+    assert (worker.revived, run.snapshot().retried) == (1, 1)
+
+
+async def test_a_rollout_under_which_worker_after_worker_dies_is_a_failed_row():
+    (trajectory,) = await finish(manager(Mortal(99)).start(["a"]))
+    assert (trajectory.status, trajectory.attempts) == (RolloutStatus.FAILED, 2)
+    assert trajectory.error == "WorkerDiedError: the worker died"
+
+
+async def test_a_worker_that_stays_dead_is_passed_over():
+    dead, well = Mortal(99, can_be_revived=False), Immediate()
+    trajectories = await finish(manager(dead, well).start(["a", "b", "c", "d"]))
+    assert {t.status.value for t in trajectories} == {"done"}
+
+
+async def test_what_breaks_in_a_worker_costs_its_rollouts_only():
+    made = manager(Mortal(1, error=ConnectionError), Immediate())
     trajectories = await finish(made.start(["a", "b", "c", "d"]))
-    failed = [t for t in trajectories if t.status is RolloutStatus.FAILED]
-    assert failed
-    assert len(failed) < 4
-    assert all(t.error == "ConnectionError: the worker died" for t in failed)
+    (failed,) = [t for t in trajectories if t.status is RolloutStatus.FAILED]
+    assert failed.error == "ConnectionError: the worker died"
+
+
+class Flaky(AgentLoopBase):
+    """Fails as often as its task says."""
+
+    plays: ClassVar = Counter()
+
+    async def run(self, sampling_params, **task):
+        self.plays[task["prompt"]] += 1
+        await self.generate(ids(task["prompt"]), sampling_params)
+        if self.plays[task["prompt"]] <= task["failures"]:
+            raise ZeroDivisionError(task["prompt"])
+
+
+async def test_a_rollout_that_fails_is_played_again_as_often_as_allowed():
+    Flaky.plays.clear()
+    tasks = [{"prompt": str(failures), "failures": failures} for failures in range(4)]
+    async with playing() as (made, _):
+        run = made.start(tasks, agent=Flaky, max_attempts=3)
+        trajectories = await finish(run)
+    assert [t.status.value for t in trajectories] == ["done", "done", "done", "failed"]
+    assert [t.attempts for t in trajectories] == [1, 2, 3, 3]
+    assert all(t.num_turns == 1 for t in trajectories), "only the last time is in the row"
+    assert run.snapshot().retried == 5
+
+
+async def test_rollouts_that_fail_can_be_dropped_and_are_counted_with_their_tokens():
+    tasks = [{"prompt": f"p{i}", "fail": i == 1} for i in range(3)]
+    async with playing() as (made, _):
+        run = made.start(tasks, agent=Chosen, on_failure="drop")
+        trajectories = await finish(run)
+    assert [t.rollout_id for t in trajectories] == ["task-0/0", "task-2/0"]
+    assert len(run.batch()) == 2
+    ((dropped, cause),) = run.left_out()
+    assert (dropped.error, cause) == ("ZeroDivisionError: p1", "dropped")
+    now = run.snapshot()
+    assert (now.total, now.ended, now.missing) == (3, 3, 1)
+    assert now.left_out == (("dropped", 1, dropped.sampled_tokens),)
+
+
+async def test_the_long_tail_is_cut_when_a_task_has_its_rows_and_its_tokens_are_counted():
+    begun = []
+
+    class Tail(AgentLoopBase):
+        async def run(self, sampling_params, **task):
+            await self.generate(ids("x"), sampling_params)
+            begun.append(self)
+            if len(begun) > 2:
+                await asyncio.Event().wait()
+            await until(lambda: len(begun) == 5)
+
+    async with playing() as (made, _):
+        run = made.start(["a"], agent=Tail, n=2, spare=3)
+        trajectories = await finish(run)
+    assert [t.status.value for t in trajectories] == ["done"] * 2
+    assert {cause for _, cause in run.left_out()} == {"cut"}
+    ((cause, rollouts, tokens),) = run.snapshot().left_out
+    assert (cause, rollouts) == ("cut", 3)
+    assert tokens == sum(out.trajectory.sampled_tokens for out in run.left_out()) > 0
+
+
+async def test_a_batch_goes_on_with_the_rows_that_it_has():
+    worker = Held()
+    run = manager(worker, concurrency=2).start(["a", "b", "c"])
+    await until(lambda: len(worker.played) == 2)
+    run.cancel()
+    stopped = await finish(run)
+    assert [t.status.value for t in stopped] == ["cancelled"] * 3
+    worker.go.set()
+    ended = [replace(stopped[1], status=RolloutStatus.DONE)]
+    worker.played.clear()
+    again = manager(worker).play(replace(run.batch_of, played=ended))
+    assert [t.status.value for t in await finish(again)] == ["done"] * 3
+    assert sorted(worker.played) == ["task-0/0", "task-2/0"]
+
+
+async def test_a_batch_with_spare_ones_goes_on_without_those_that_are_not_wanted_any_more():
+    worker = Immediate()
+    batch = prepare(["a"], n=1, spare=2)
+    (ended,) = await finish(manager(worker).start(["a"]))
+    worker.played.clear()
+    run = manager(worker).play(replace(batch, played=[ended]))
+    assert await finish(run) == [ended]
+    assert worker.played == []
+
+
+async def test_a_pool_that_has_less_room_lets_fewer_in():
+    worker = Held()
+    run = manager(worker, concurrency=4).start([f"p{i}" for i in range(9)])
+    await until(lambda: len(worker.played) == 4)
+    run.look(PoolLoad(4, kv_cache_usage=0.99))
+    assert run.snapshot().limit == 3
+    run.look(PoolLoad(8))
+    assert run.snapshot().limit == 8
+    await until(lambda: len(worker.played) == 8)
+    worker.go.set()
+    await finish(run)
+
+
+async def test_no_more_rollouts_are_in_flight_than_the_user_says():
+    worker = Held()
+    run = manager(worker).start([f"p{i}" for i in range(5)], concurrency=2)
+    await until(lambda: len(worker.played) == 2)
+    assert run.snapshot().running == 2
+    worker.go.set()
+    await finish(run)
 
 
 async def test_rollouts_are_spread_over_the_workers():
@@ -255,7 +404,7 @@ def test_settings_that_the_loop_does_not_take_are_refused_with_those_it_does():
     with pytest.raises(ConfigError) as refused:
         manager(Immediate()).start(["a"], agent="tool", max_turns=3)
     assert refused.value.field == "max_turns"
-    assert refused.value.allowed == "limits, preamble, tools"
+    assert refused.value.allowed.startswith("limits, preamble, tools, and of the batch:, conc")
 
 
 def test_a_wrong_task_is_refused_before_any_rollout_starts():
@@ -308,7 +457,7 @@ async def test_a_snapshot_tells_why_rollouts_failed_and_how_rewards_lie():
 async def test_batches_have_names_of_their_own_unless_they_are_given_one():
     made = manager(Immediate())
     first, second = made.start(["a"]), made.start(["b"])
-    given = made.play(*made.prepare(["c"]), name="evening")
+    given = made.play(prepare(["c"]), name="evening")
     assert len({first.name, second.name}) == 2
     assert [run.snapshot().name for run in (second, given)] == [second.name, "evening"]
     for run in (first, second, given):

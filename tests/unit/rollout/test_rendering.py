@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit import formats
 from tests.unit.chat import (
     CHATML,
     END,
@@ -19,116 +20,19 @@ from tests.unit.chat import (
     renderer,
     tokenizer,
 )
-from workbench.errors import ConfigError, RolloutError, TaskError
+from workbench.errors import ConfigError, RolloutError
 from workbench.rollout.rendering import (
     ParsedReply,
     TemplateRenderer,
     make_renderer,
     parse_tagged,
-    task_messages,
 )
+from workbench.rollout.rendering.forms import pad_id
 from workbench.rollout.tools import calculator, tool
 
 USER = {"role": "user", "content": "What is 1+1?"}
 TOOL = {"role": "tool", "name": "calculator", "content": "2"}
 SPECS = [tool(calculator).spec]
-
-
-# -- reading tool calls ----------------------------------------------------------------------
-
-
-def test_plain_text_has_no_calls():
-    assert parse_tagged(" hello\n") == ParsedReply("hello", ())
-
-
-def test_a_call_is_read_with_its_arguments_and_taken_out_of_the_text():
-    reply = parse_tagged(f"I'll ask. {call('calculator', expression='1+1')}")
-    (parsed,) = reply.calls
-    assert reply.text == "I'll ask."
-    assert (parsed.name, parsed.arguments, parsed.problem) == (
-        "calculator",
-        {"expression": "1+1"},
-        "",
-    )
-
-
-def test_calls_are_read_in_the_order_in_which_they_were_written():
-    reply = parse_tagged(call("a", x=1) + "\n" + call("b") + call("a", x=2))
-    assert [(c.name, c.arguments) for c in reply.calls] == [
-        ("a", {"x": 1}),
-        ("b", {}),
-        ("a", {"x": 2}),
-    ]
-
-
-def test_a_call_may_leave_its_arguments_out():
-    (parsed,) = parse_tagged('<tool_call>{"name": "now"}</tool_call>').calls
-    assert (parsed.name, parsed.arguments, parsed.problem) == ("now", {}, "")
-
-
-@pytest.mark.parametrize(
-    ("raw", "name", "problem"),
-    [
-        ("not json", "", "is not JSON"),
-        ("", "", "is not JSON"),
-        ("{'name': 'a'}", "", "is not JSON"),
-        ('{"name": "a"', "", "is not JSON"),
-        ("[" * 100_000, "", "is not JSON"),
-        ('["a"]', "", 'no "name"'),
-        ("null", "", 'no "name"'),
-        ("{}", "", 'no "name"'),
-        ('{"name": 3}', "", 'no "name"'),
-        ('{"name": "a", "arguments": "x"}', "a", "not an object"),
-        ('{"name": "a", "arguments": [1]}', "a", "not an object"),
-        ('{"name": "a", "arguments": null}', "a", "not an object"),
-    ],
-)
-def test_a_malformed_call_is_told_what_is_wrong_with_it(raw, name, problem):
-    (parsed,) = parse_tagged(f"<tool_call>{raw}</tool_call>").calls
-    assert (parsed.name, parsed.arguments, parsed.raw) == (name, None, raw)
-    assert problem in parsed.problem
-
-
-def test_a_call_that_was_not_closed_is_told_so():
-    (parsed,) = parse_tagged('<tool_call>{"name": "a"}').calls
-    assert "no closing </tool_call>" in parsed.problem
-
-
-def test_a_good_call_after_a_bad_one_is_still_read():
-    bad, good = parse_tagged("<tool_call>?</tool_call>" + call("a")).calls
-    assert bad.problem
-    assert (good.name, good.problem) == ("a", "")
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    st.lists(
-        st.sampled_from(["<tool_call>", "</tool_call>", '{"name":', '"a"', "}", "[", "x", "\n"]),
-        max_size=12,
-    ).map("".join)
-)
-def test_every_text_can_be_read(text):
-    for parsed in parse_tagged(text).calls:
-        assert (parsed.arguments is None) == bool(parsed.problem)
-
-
-@pytest.mark.parametrize("arguments", [{}, {"x": 1}])
-def test_a_reply_as_a_message_carries_the_arguments_of_its_calls(arguments):
-    message = parse_tagged(call("now", **arguments)).as_message()
-    (made,) = message["tool_calls"]
-    assert made["function"] == {"name": "now", "arguments": arguments}
-
-
-def test_a_reply_as_a_message_keeps_what_could_not_be_read_as_it_was():
-    message = parse_tagged("<tool_call>oops</tool_call>").as_message()
-    assert message["tool_calls"][0]["function"] == {"name": "", "arguments": "oops"}
-
-
-def test_a_reply_without_calls_is_an_ordinary_message():
-    assert parse_tagged("hi").as_message() == {"role": "assistant", "content": "hi"}
-
-
-# -- messages to tokens ----------------------------------------------------------------------
 
 
 def test_a_prompt_ends_where_the_assistant_begins():
@@ -153,7 +57,7 @@ def test_extending_keeps_every_id_and_reads_as_if_rendered_whole(template, role,
     made = renderer(template)
     prompt = made.prompt([USER], SPECS)
     completion = ids(f"well{ending}")
-    extended = made.extend(prompt, completion, [TOOL], SPECS)
+    extended = made.extend(prompt, completion, [TOOL], SPECS).ids
     assert extended[: len(prompt) + len(completion)] == prompt + completion
     assert made.decode(extended[len(prompt) :]) == (
         f"well{END}\n<|im_start|>{role}\n{answer}{END}\n<|im_start|>assistant\n"
@@ -170,7 +74,7 @@ def test_whatever_was_sampled_stays_a_prefix(completion, said):
     made = renderer()
     prompt = made.prompt([USER])
     messages = [{"role": "tool", "name": "t", "content": text} for text in said]
-    extended = made.extend(prompt, completion, messages)
+    extended = made.extend(prompt, completion, messages).ids
     assert extended[: len(prompt) + len(completion)] == [*prompt, *completion]
     tail = made.decode(extended[len(prompt) + len(completion) :])
     assert tail.endswith("<|im_start|>assistant\n")
@@ -179,7 +83,7 @@ def test_whatever_was_sampled_stays_a_prefix(completion, said):
 def test_a_template_that_drops_what_was_said_cannot_be_extended():
     made = renderer(FORGETFUL)
     prompt = made.prompt([USER])
-    assert made.extend(prompt, ids(f"well{END}"), [TOOL]) is None
+    assert made.extend(prompt, ids(f"well{END}"), [TOOL]).ids is None
 
 
 def test_a_template_that_does_not_close_its_turns_cannot_be_extended():
@@ -187,7 +91,7 @@ def test_a_template_that_does_not_close_its_turns_cannot_be_extended():
         "{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '\n' }}"
         "{% endfor %}{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
     )
-    assert renderer(template).extend([1], [2], [USER]) is None
+    assert renderer(template).extend([1], [2], [USER]).ids is None
 
 
 def test_a_template_that_refuses_the_messages_fails_the_rollout_with_its_words():
@@ -232,6 +136,39 @@ def test_calls_and_answers_are_put_in_words_where_the_template_knows_none():
     assert again.calls[0].arguments == {"expression": "1+1"}
 
 
+def test_half_a_character_in_an_answer_is_no_reason_to_fail():
+    text = renderer().decode(renderer().prompt([{"role": "user", "content": "a\ud83db"}]))
+    assert "a?b" in text
+
+
+def test_a_tokenizer_with_a_template_for_tools_beside_its_own_uses_it_for_them():
+    tokens = tokenizer.__wrapped__()
+    tokens.chat_template = {"default": CHATML, "tool_use": WITH_TOOLS}
+    made = TemplateRenderer(tokens)
+    assert made.decode(made.prompt([USER], SPECS)).startswith("<|im_start|>system\ntools:")
+    assert made.prompt([USER]) == renderer().prompt([USER])
+
+
+def test_what_may_end_a_turn_is_read_from_the_models_generation_configuration(tmp_path):
+    tokenizer(more=("<|eom|>",)).save_pretrained(tmp_path)
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [257, 258]}')
+    made = make_renderer(str(tmp_path))
+    prompt = made.prompt([USER])
+    assert made.extend(prompt, [258], [USER]).ids[len(prompt) + 1 :] == ids("\n") + prompt
+
+
+def test_a_system_message_is_said_by_the_user_where_a_template_has_none():
+    made = formats.renderer("gemma")
+    text = made.decode(made.prompt([{"role": "system", "content": "Be brief."}, USER]))
+    assert text.startswith("<bos><start_of_turn>user\nBe brief.\n\nWhat is 1+1?<end_of_turn>")
+
+
+def test_thoughts_stand_where_the_model_had_put_them_if_a_template_knows_none():
+    thought = parse_tagged("<think>hm</think>ok").as_message()
+    text = renderer().decode(renderer().prompt([USER, thought, USER]))
+    assert "<|im_start|>assistant\n<think>\nhm\n</think>\n\nok<|im_end|>" in text
+
+
 def test_messages_are_not_changed_by_rendering():
     messages = [{"role": "system", "content": "s"}, dict(USER)]
     renderer().prompt(messages, SPECS)
@@ -244,7 +181,7 @@ def test_padding_falls_back_to_the_end_token():
         pad_token_id = None
         eos_token_id = 7
 
-    assert TemplateRenderer(Bare()).pad_id == 7
+    assert pad_id(Bare()) == 7
 
 
 def test_a_renderer_is_made_of_a_directory(tmp_path):
@@ -257,33 +194,3 @@ def test_a_model_without_a_chat_template_is_refused(tmp_path):
     tokenizer("").save_pretrained(tmp_path)
     with pytest.raises(ConfigError, match="no chat template"):
         make_renderer(str(tmp_path))
-
-
-# -- tasks as conversations ------------------------------------------------------------------
-
-
-def test_a_prompt_is_the_users_message():
-    assert task_messages({"prompt": "hi"}) == [{"role": "user", "content": "hi"}]
-
-
-def test_messages_win_over_a_prompt():
-    assert task_messages({"prompt": "hi", "messages": [USER]}) == [USER]
-
-
-@pytest.mark.parametrize(
-    ("task", "field"),
-    [
-        ({}, "task"),
-        ({"prompt": 3}, "prompt"),
-        ({"messages": "hi"}, "messages"),
-        ({"messages": [{"content": "no role"}]}, "messages[0]"),
-        ({"messages": [{"role": "usr", "content": "x"}]}, "messages[0]"),
-        ({"messages": [{"role": "user"}]}, "messages[0]"),
-        ({"messages": float("nan")}, "messages"),
-        ({"messages": []}, "messages"),
-    ],
-)
-def test_a_task_without_a_conversation_is_refused_by_field(task, field):
-    with pytest.raises(TaskError) as refused:
-        task_messages(task)
-    assert refused.value.field == field

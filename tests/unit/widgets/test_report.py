@@ -215,6 +215,13 @@ def test_example_tells_turns_tool_calls_and_outcome(tmp_path):
     assert "2 replica-0 1,300 1,024 1 length 2" in text
 
 
+def test_example_says_what_ended_it_and_what_was_done_to_it(tmp_path):
+    known = {"ended_by": "max_turns", "attempts": 3, "notes": ("the prompt was cut",)}
+    text = " ".join(Page(report(tmp_path, examples=[make_trajectory(**known)])).text.split())
+    for words in ("ended by max_turns", "attempts 3", "note the prompt was cut"):
+        assert words in text
+
+
 def test_tool_call_that_no_message_answers_is_shown(tmp_path):
     text = Page(report(tmp_path, examples=[make_trajectory(messages=())])).text
     assert "No messages were recorded." in text

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.widgets.feeds import ended
 from tests.unit.widgets.wires import Until, displayed, shown
 from widgets import TrajectoryView
+from workbench import decoding
 from workbench.errors import ConfigError
 from workbench.trajectory import RolloutStatus, Segment, Trajectory, Turn
 from workbench.types import FinishReason, VersionSpan
@@ -53,6 +56,34 @@ def test_a_rollout_is_chosen_opened_to_its_tokens_and_left_again():
     view.set_state({"selected": ""})
     left.wait()
     view.close()
+
+
+def test_rollouts_are_found_and_stepped_through_as_a_browser_asks():
+    view = TrajectoryView([trajectory(number) for number in range(120)])
+    displayed(view)
+    assert len(shown(view)["parts"][0]["rows"]) == 50
+    found = Until(view, lambda p: len(p["parts"][0]["rows"]) == 11)
+    view.set_state({"asked": {"find": "rollout-5", "group": "", "sort": "-rollout", "page": "0"}})
+    rows = found.wait()["parts"][0]["rows"]
+    assert [row[0] for row in rows[:2]] == ["rollout-59", "rollout-58"]
+    opened = Until(view, lambda p: p["title"] == "Rollout rollout-58")
+    view.set_state({"selected": "rollout-58"})
+    steps = {step["label"]: step for step in opened.wait()["steps"]}
+    assert steps["previous rollout"]["selected"] == "rollout-59"
+    turned = Until(view, lambda p: p["title"] == "Rollout rollout-58, turn 1 of 1")
+    view.set_state({"asked": {**view.asked, **dict(steps["next turn"]["asked"])}})
+    turned.wait()
+    view.close()
+
+
+def test_tokens_are_in_words_where_their_tokenizer_is_known(monkeypatch):
+    monkeypatch.setattr(decoding, "_known", {})
+    decoding.remember("tiny", lambda ids: f"<{ids[0]}>")
+    for tokenizer, first in (("tiny", "<1>"), ("other", "1 "), ("", "1 ")):
+        view = TrajectoryView(replace(trajectory(), tokenizer=tokenizer))
+        displayed(view)
+        assert shown(view)["parts"][-1]["tokens"][0]["text"] == first
+        view.close()
 
 
 def test_rollouts_that_end_appear_and_the_last_one_ends_it():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 import time
@@ -9,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from tests.unit.widgets.dashboard.pools import EVIL, MadePool
+from tests.unit.widgets.dashboard.pools import EVIL, MadePool, a_rollout
 from widgets.dashboard.decoding import Decoder
 from widgets.dashboard.fields import wishes_of
 from widgets.dashboard.gallery import Built, Request
 from widgets.dashboard.notice import notice_of
 from widgets.dashboard.pages import PAGES, PATHS, PLOTS
 from widgets.dashboard.plots import Painter
+from widgets.pictures.asking import asked_of
 from widgets.windows import Window
 from workbench.metrics.feed import Feed
 from workbench.types import EventKind
@@ -29,7 +31,7 @@ def painter_of(pool: MadePool) -> Painter:
 
 
 def ask(plot: str, selected: str = "", window: Window = Window(), **wishes: Any) -> Request:  # noqa: B008
-    return Request(plot, window, selected, wishes_of(plot, wishes))
+    return Request(plot, window, selected, wishes_of(plot, wishes), asked_of(wishes))
 
 
 def titles(built: Built) -> list[str]:
@@ -116,13 +118,56 @@ def test_a_rollout_opens_to_its_tokens() -> None:
         assert "back" in picture["actions"]
 
 
+def test_rollouts_are_found_sorted_compared_and_stepped_through() -> None:
+    painter = painter_of(MadePool())
+
+    def rows(**asked: str) -> list[str]:
+        table = json.loads(painter(ask("rollouts", **asked)).text)["parts"][0]
+        return [row[0] for row in table["rows"]]
+
+    assert rows(status="done") == ["batch-2/task-0", "batch-1/task-0"]
+    assert rows(status="done", sort="rollout") == ["batch-1/task-0", "batch-2/task-0"]
+    assert len(rows(find="tooltimeout")) == 2
+    group = json.loads(painter(ask("rollouts", compare="batch-1/task-0")).text)
+    assert group["title"] == "Group task-0"
+    assert len(group["parts"][1]["rows"]) == 2, "the other batch has a group of that name"
+    turn = json.loads(painter(ask("rollouts", "batch-1/task-0", turn="2")).text)
+    assert turn["title"] == "Rollout batch-1/task-0, turn 2 of 2"
+
+
+def test_rollouts_of_one_name_in_two_batches_are_two() -> None:
+    pool = MadePool()
+    pool.feed.rollouts = lambda name: [
+        dataclasses.replace(a_rollout("task-0/0"), agent=f"agent of {name}")
+    ]
+    painter = painter_of(pool)
+    keys = json.loads(painter(ask("rollouts")).text)["parts"][0]["keys"]
+    assert keys == ["batch-2/task-0/0", "batch-1/task-0/0"]
+    for key, batch in zip(keys, ("batch-2", "batch-1"), strict=True):
+        picture = json.loads(painter(ask("rollouts", key)).text)
+        assert picture["parts"][0]["title"].startswith(f"Agent agent of {batch}")
+        steps = {step["label"]: step["selected"] for step in picture["steps"]}
+        assert {key, steps["previous rollout"], steps["next rollout"]} == {*keys, None}
+
+
+def test_a_rollout_is_in_the_words_of_its_own_tokenizer() -> None:
+    pool, loaded = MadePool(), threading.Event()
+    row = dataclasses.replace(a_rollout("b/t/0"), tokenizer="its-own")
+    pool.feed.rollouts = lambda name: [row]
+    decoder = Decoder(lambda model: lambda ids: f"[{model}]", loaded.set)
+    painter = Painter(pool.feed, decoder, time.time, time.monotonic)
+    painter(ask("rollouts", "b/t/0"))
+    assert loaded.wait(10)
+    assert "[its-own]" in painter(ask("rollouts", "b/t/0")).text
+
+
 def test_a_rollout_that_somebody_reads_stays_though_it_made_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pool = MadePool()
     painter = painter_of(pool)
     before = painter(ask("rollouts", "batch-1/task-0"))
-    monkeypatch.setattr(painter.rollouts, "rows", list)
+    monkeypatch.setattr(painter.rollouts, "with_batches", list)
     assert painter(ask("rollouts", "batch-1/task-0")) == before
 
 

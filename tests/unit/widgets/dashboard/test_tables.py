@@ -7,8 +7,10 @@ import pytest
 
 from tests.unit.widgets.dashboard.pools import EVIL, MadePool
 from widgets.dashboard import tables
-from widgets.dashboard.downloads import as_bytes
+from widgets.dashboard.decoding import Decoder
+from widgets.dashboard.downloads import as_bytes, links, rollouts
 from widgets.dashboard.fields import KINDS, ORDERS, wishes_of
+from widgets.dashboard.plots import Painter
 from widgets.dashboard.tables import (
     FRESH_S,
     KEPT_EVENTS,
@@ -201,3 +203,12 @@ def test_no_more_rollouts_are_kept_than_a_pool_keeps(monkeypatch: pytest.MonkeyP
     every = len(RolloutList(pool.feed, lambda: 0.0).rows())
     monkeypatch.setattr(tables, "MAX_ROLLOUTS", every - 3)
     assert len(RolloutList(pool.feed, lambda: 0.0).rows()) == every - 3
+
+
+def test_the_rollouts_that_are_looked_for_are_those_that_are_taken_away() -> None:
+    painter = Painter(MadePool().feed, Decoder(str, str), lambda: 0.0, lambda: 0.0)
+    asked = {"status": "done", "sort": "rollout", "page": "7", "length_s": "60"}
+    table = rollouts(painter, asked)
+    assert table["rollout_id"].tolist() == ["batch-1/task-0", "batch-2/task-0"]
+    (link, *_) = links("rollouts", "./", {}, asked)
+    assert "status=done&sort=rollout" in link["href"]

@@ -52,7 +52,9 @@ def test_every_part_says_its_kind_and_travels_with_its_fields():
     assert parts[LINES]["levels"] == [{"value": 0.9, "word": "high"}]
     assert parts[FLOW]["links"] == [{"source": 0, "target": 0, "value": 2.0}]
     assert parts[TABLE]["key"] == 0
-    assert parts[TOKENS]["tokens"][1] == {"text": "b", "mask": 0, "hint": "", "shade": None}
+    assert parts[TOKENS]["tokens"][1] == {
+        "text": "b", "mask": 0, "hint": "", "shade": None, "mark": "",
+    }  # fmt: skip
 
 
 def test_what_is_missing_is_null_and_never_a_number():

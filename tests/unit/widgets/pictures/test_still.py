@@ -40,9 +40,10 @@ from widgets.pictures.picture import (
     Tokens,
 )
 from widgets.pictures.replicas import replicas_picture
+from widgets.pictures.rollouts import rollouts_picture
 from widgets.pictures.stickiness import stickiness_picture
 from widgets.pictures.still import DPI, still
-from widgets.pictures.trajectory import rollouts_picture, trajectory_picture
+from widgets.pictures.trajectory import trajectory_picture
 from workbench.types import ReplicaState
 
 

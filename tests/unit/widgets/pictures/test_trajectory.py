@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from tests.unit.widgets.pictures.scenes import NASTY, fact, part, texts
+from widgets.pictures.rollouts import rollouts_picture
 from widgets.pictures.tokens import MAX_TOKENS
-from widgets.pictures.trajectory import chosen, rollouts_picture, trajectory_picture
+from widgets.pictures.trajectory import trajectory_picture
 from workbench.rollout.trajectory import TrajectoryBuilder
 from workbench.trajectory import RolloutStatus, ToolCall
 from workbench.types import FinishReason, TokenOutput, VersionSpan
@@ -103,6 +105,50 @@ def test_a_fork_is_a_segment_of_its_own_that_says_why():
     assert [token.text for token in tokens_of(picture, 2)] == ["␊", " plus"]
 
 
+def test_a_branch_shows_only_what_its_parent_does_not_have():
+    builder = TrajectoryBuilder()
+    builder.add_turn([1, 2, 3], output([4]))
+    builder.add_turn([1, 2, 3, 4, 5], output([7]))
+    builder.add_turn([1, 2, 7], output([3]), fork="a second try")
+    builder.add_turn([5], output([3]), fork="a summary")
+    picture = trajectory_picture(built(builder), decode)
+    assert [token.text for token in tokens_of(picture, 2)] == [" four", " two"]
+    assert "the first 2 are those of segment 1" in part(picture, "Tokens of segment 2").note
+    tree = part(picture, "Segments")
+    assert tree.rows == (
+        ("1", "–", "6", "2", "–"),
+        ("└ 2", "2", "4", "1", "a second try"),
+        ("3", "–", "2", "1", "a summary"),
+    )
+
+
+def test_branches_of_a_branch_stand_below_it():
+    builder = TrajectoryBuilder()
+    builder.add_turn([1, 2, 3], output([4]))
+    builder.add_turn([1, 5], output([6]), fork="a")
+    builder.add_turn([1, 2, 7], output([6]), fork="b")
+    builder.add_turn([1, 5, 6, 1], output([6]), fork="c")
+    tree = part(trajectory_picture(built(builder), decode), "Segments")
+    assert [row[0] for row in tree.rows] == ["1", "└ 2", "\u2003└ 4", "└ 3"]
+
+
+def test_a_new_policy_version_is_marked_on_its_first_token():
+    tokens = tokens_of(trajectory_picture(two_turns(), decode))
+    assert [token.mark for token in tokens] == ["", "", "", "v4", "", "v3"]
+
+
+def test_what_a_loop_adds_is_shown_beside_how_it_ended():
+    more = two_turns(
+        status=RolloutStatus.FAILED, reward=None, error="E: x", traceback="File\n  line", attempts=3
+    )
+    more = replace(more, ended_by="max_turns", notes=("cut\u202e",), extra={"seed": [1]})
+    picture = trajectory_picture(more, decode)
+    known = {label: fact(picture, label).text for label in ("ended by", "attempts", "seed")}
+    assert known == {"ended by": "max_turns", "attempts": "3", "seed": "[1]"}
+    assert part(picture, "Traceback").rows == (("File\n  line",),)
+    assert part(picture, "Notes").rows == (("cut[U+202E]",),)
+
+
 def test_tokens_that_make_one_character_together_are_decoded_together():
     def partly(ids):
         return bytes(ids).decode("utf-8", errors="replace")
@@ -140,13 +186,13 @@ def test_a_long_rollout_is_cut_and_says_what_is_left_out(prompt, sampled, note):
     assert len(tokens.tokens) == MAX_TOKENS
     assert tokens.note.endswith(f"not shown: {note}")
     assert any(token.mask for token in tokens.tokens)
-    assert len(picture.to_json().encode()) < 170_000
+    assert len(picture.to_json().encode()) < 180_000
 
 
 def test_all_segments_share_the_room():
     builder = TrajectoryBuilder()
     for number in range(3):
-        builder.add_turn([3] * 900, output([4]), fork="" if number == 0 else "again")
+        builder.add_turn([number, *[3] * 899], output([4]), fork="" if number == 0 else "again")
     picture = trajectory_picture(built(builder), decode)
     shown = [len(p.tokens) for p in picture.parts if p.kind == "tokens"]
     assert shown == [901, 901, 198]
@@ -167,25 +213,3 @@ def test_hostile_text_is_shown_as_text():
     assert [t.text for t in tokens_of(trajectory_picture(trajectory, decode))][:2] == [
         "<b>", "[U+202E]",
     ]  # fmt: skip
-
-
-# ---------------------------------------------------------------------------- choosing
-
-
-def test_rollouts_to_choose_from_are_the_last_first_and_named_by_their_id():
-    rows = [two_turns(rollout_id=f"batch/task/{n}") for n in range(130)]
-    picture = rollouts_picture(rows, status="live")
-    table = part(picture, "Rollouts that ended")
-    assert table.key == 0
-    assert (len(table.rows), table.rows[0][0]) == (100, "batch/task/129")
-    assert table.note == "and 30 older"
-    assert picture.status == "live"
-    assert rollouts_picture([]).parts[0].rows == ()
-
-
-def test_what_is_clicked_is_found_however_its_id_is_shown():
-    rows = [two_turns(rollout_id=f"{'x' * 90}{n}\u202e") for n in range(3)]
-    for row, shown in zip(reversed(rows), rollouts_picture(rows).parts[0].rows, strict=True):
-        assert chosen(rows, shown[0]) is row
-        assert chosen(rows, row.rollout_id) is row
-    assert chosen(rows, "gone") is None

@@ -1,0 +1,129 @@
+"""How many rollouts may be in flight: as many as the pool can take, by what its engines say.
+
+A KV cache that is full makes engines push requests out and compute them again, so that more in
+flight means less done. The limit gives way at once and comes back slowly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from workbench.types import ReplicaState
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from workbench.types import ReplicaSnapshot
+
+FULL = 0.9
+"""Share of a KV cache in use from which on less is begun."""
+ROOMY = 0.75
+"""Share below which more may be begun; in between the limit stays."""
+SLOWER = 0.85
+"""Of what is in flight goes on being allowed when a cache is full."""
+FASTER = 8
+"""A limit that is used up grows by one in so many, per look."""
+
+
+AT_ONCE = 16
+"""Rollouts that begin in one pass of the event loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLoad:
+    """What the pool's engines say at one moment."""
+
+    capacity: int
+    """Requests that the batches of all engines that serve hold together."""
+    kv_cache_usage: float = 0.0
+    """Share in use, of the replica that uses most."""
+    num_preempted: int = 0
+    """Requests that were pushed out so far."""
+
+    @classmethod
+    def of(cls, replicas: Sequence[ReplicaSnapshot], max_num_seqs: int) -> PoolLoad:
+        """Of a pool's replicas; those that do not serve count for nothing."""
+        serving = [r for r in replicas if r.status.state is ReplicaState.READY]
+        told = [r.engine for r in serving if r.engine is not None]
+        return cls(
+            max_num_seqs * len(serving),
+            max((figures.kv_cache_usage for figures in told), default=0.0),
+            sum(figures.num_preempted for figures in told),
+        )
+
+
+class Pace:
+    """Decides how many may be in flight. Pure.
+
+    Args:
+        capacity: requests that the engines' batches hold; where it begins.
+        ceiling: rollouts that may be in flight at all; None for no bound of one's own.
+    """
+
+    def __init__(self, capacity: int, ceiling: int | None = None) -> None:
+        self._capacity = capacity
+        self._ceiling = ceiling
+        self._preempted: int | None = None
+        self.limit = self._bounded(capacity)
+
+    def look(self, load: PoolLoad, running: int) -> int:
+        """The limit from now on, where ``running`` are in flight."""
+        grown = max(0, load.capacity - self._capacity)  # replicas that came
+        self._capacity = load.capacity
+        # Counters of a replica that left are missing, so the sum may fall.
+        pushed_out = self._preempted is not None and load.num_preempted > self._preempted
+        self._preempted = load.num_preempted
+        if load.kv_cache_usage >= FULL or pushed_out:
+            self.limit = self._bounded(min(self.limit, int(running * SLOWER)))
+        elif load.kv_cache_usage < ROOMY and running >= self.limit:
+            self.limit = self._bounded(self.limit + max(1, self.limit // FASTER))
+        self.limit = self._bounded(self.limit + grown)
+        return self.limit
+
+    def _bounded(self, limit: int) -> int:
+        most = self._capacity if self._ceiling is None else min(self._ceiling, self._capacity)
+        return max(1, min(limit, most))
+
+
+class Gate:
+    """Lets so many in at once, in the order of asking; how many may change at any time."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self.inside = 0
+
+    def set_limit(self, limit: int) -> None:
+        """Whoever is inside stays."""
+        self._limit = limit
+        self._let_in()
+
+    @asynccontextmanager
+    async def pass_through(self) -> AsyncIterator[None]:
+        """Wait for a place and have it."""
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(place)
+        self._let_in()
+        try:
+            await place
+            yield
+        finally:
+            if place.done() and not place.cancelled():
+                self.inside -= 1
+                self._let_in()
+
+    def _let_in(self) -> None:
+        begun = 0
+        while self._waiting and self.inside < self._limit:
+            if begun == AT_ONCE:  # a thousand that begin in one pass of the loop hold it up
+                asyncio.get_running_loop().call_soon(self._let_in)
+                return
+            place = self._waiting.popleft()
+            if not place.done():  # given up while it waited
+                self.inside += 1
+                begun += 1
+                place.set_result(None)

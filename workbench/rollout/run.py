@@ -1,0 +1,218 @@
+"""A batch of rollouts in progress: dealt to workers, watched, gathered in order.
+
+Any batch size goes with any number of workers. A rollout that fails is a failed row; one whose
+worker died is played again elsewhere, once; the others are untouched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import TYPE_CHECKING, Any, Protocol
+
+from workbench.errors import PoolError, WorkerDiedError
+from workbench.records import trajectory_frame
+from workbench.rollout.batch import RolloutBatch, make_batch
+from workbench.rollout.ledger import BatchRules, Ledger, LeftOut
+from workbench.rollout.pace import Gate, Pace, PoolLoad
+from workbench.rollout.summary import summary
+from workbench.rollout.trajectory import RolloutStatus, Trajectory
+from workbench.rollout.worker import RolloutSetup, outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    import pandas as pd
+
+    from workbench.metrics.samples import RolloutSnapshot
+    from workbench.rollout.keeping import Keeper
+    from workbench.rollout.tasks import RolloutSpec
+
+_numbers = count(1)
+
+
+class WorkerPort(Protocol):
+    """Plays rollouts, here or in another process. Cancelling a call stops its rollout."""
+
+    async def run(self, setup: RolloutSetup, spec: RolloutSpec) -> Trajectory:
+        """Play one to its end.
+
+        Raises:
+            WorkerDiedError: the process that played it ended.
+        """
+        ...
+
+    async def revive(self) -> None:
+        """Be able to play again, where it was not."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch that was checked, and can be played."""
+
+    setup: RolloutSetup
+    specs: Sequence[RolloutSpec]
+    """All that may be played, the spare ones too."""
+    n: int
+    """Rows per task."""
+    rules: BatchRules = field(default_factory=BatchRules)
+    played: Sequence[Trajectory] = ()
+    """Rows of an earlier time, which are not played again."""
+
+
+class RolloutRun:
+    """A batch in progress. Awaiting it gives its rows in the order of the tasks.
+
+    Args:
+        batch: what is played.
+        workers: who plays it.
+        capacity: rollouts that the pool's engines take at once.
+        pad_id: fills the batch tensors.
+        name: tells it apart.
+        keeper: writes down what ends.
+    """
+
+    def __init__(
+        self,
+        batch: Batch,
+        workers: Sequence[WorkerPort],
+        *,
+        capacity: int,
+        pad_id: int,
+        name: str | None = None,
+        keeper: Keeper | None = None,
+    ) -> None:
+        self.setup = batch.setup
+        self.batch_of = batch
+        self.name = name or f"rollouts-{next(_numbers)}"
+        self._workers = workers
+        self._load: Counter[int] = Counter()
+        self._broken: set[int] = set()
+        self._pace = Pace(capacity, batch.rules.concurrency)
+        self._gate = Gate(self._pace.limit)
+        self._pad_id = pad_id
+        self._keeper = keeper
+        self._ledger = Ledger(batch.specs, batch.n, batch.rules)
+        self._retried = 0
+        self._began_s = time.time()
+        self._started_s = time.monotonic()
+        self._wall_s: float | None = None
+        unwanted = {name for played in batch.played for name in self._ledger.add(played)}
+        self._tasks = {
+            spec.rollout_id: asyncio.create_task(self._play(spec))
+            for spec in batch.specs
+            if spec.rollout_id not in self._ledger and spec.rollout_id not in unwanted
+        }
+        self._all = asyncio.ensure_future(self._gather())
+
+    def __await__(self) -> Generator[Any, None, list[Trajectory]]:
+        return asyncio.shield(self._all).__await__()
+
+    def cancel(self) -> None:
+        """Stop what has not ended; it becomes cancelled rows. What has ended stays."""
+        for task in self._tasks.values():
+            task.cancel()
+
+    def look(self, load: PoolLoad) -> None:
+        """Begin as many as the pool can take, as it stands."""
+        self._gate.set_limit(self._pace.look(load, self._gate.inside))
+
+    def snapshot(self) -> RolloutSnapshot:
+        """Where it stands."""
+        return summary(
+            self._ledger,
+            agent=self.setup.agent,
+            running=self._gate.inside,
+            wall_s=self._wall_s or time.monotonic() - self._started_s,
+            name=self.name,
+            started_s=self._began_s,
+            retried=self._retried,
+            limit=self._pace.limit,
+        )
+
+    def trajectories(self) -> list[Trajectory]:
+        """The rows of those that have ended, in the order of the tasks."""
+        return self._ledger.rows()
+
+    def left_out(self) -> list[LeftOut]:
+        """Those that ended and are no rows, with the cause."""
+        return self._ledger.left_out()
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A line per row."""
+        return trajectory_frame(self.trajectories())
+
+    def batch(self) -> RolloutBatch:
+        """The batch tensors of the rows that there are."""
+        return make_batch(self.trajectories(), pad_id=self._pad_id)
+
+    async def _gather(self) -> list[Trajectory]:
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        for spec in self.batch_of.specs:
+            if spec.rollout_id not in self._ledger:  # cancelled before its task's first step
+                self._end(self._unplayed(spec, None))
+        self._wall_s = time.monotonic() - self._started_s
+        if self._keeper is not None:
+            await self._keeper.aclose()
+        return self.trajectories()
+
+    async def _play(self, spec: RolloutSpec) -> None:
+        try:
+            async with self._gate.pass_through():
+                played = await self._to_the_end(spec)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - it is the row's
+            played = self._unplayed(spec, error)
+        self._end(played)
+
+    def _end(self, played: Trajectory) -> None:
+        for rollout_id in self._ledger.add(played):
+            if rollout_id in self._tasks:
+                self._tasks[rollout_id].cancel()
+        if self._keeper is not None:
+            self._keeper.add(played)
+
+    async def _to_the_end(self, spec: RolloutSpec) -> Trajectory:
+        """As often as the rules have it, and once more where a worker died under it."""
+        plays = deaths = 0
+        while True:
+            plays += 1
+            try:
+                played = await self._on_a_worker(spec)
+            except Exception as error:  # noqa: BLE001 - it is the row's
+                deaths += isinstance(error, WorkerDiedError)
+                played = self._unplayed(spec, error)
+            allowed = self.batch_of.rules.max_attempts + min(deaths, 1)
+            if played.status is not RolloutStatus.FAILED or plays >= allowed:
+                return replace(played, attempts=plays)
+            self._retried += 1
+
+    async def _on_a_worker(self, spec: RolloutSpec) -> Trajectory:
+        everyone = range(len(self._workers))
+        able = [i for i in everyone if i not in self._broken] or everyone
+        number = min(able, key=lambda i: self._load[i])
+        self._load[number] += 1
+        try:
+            return await self._workers[number].run(self.setup, spec)
+        except Exception:
+            self._broken.add(number)  # it would look idle, and draw all rollouts that are left
+            with contextlib.suppress(PoolError):
+                await self._workers[number].revive()
+                self._broken.discard(number)
+            raise
+        finally:
+            self._load[number] -= 1
+
+    def _unplayed(self, spec: RolloutSpec, error: BaseException | None) -> Trajectory:
+        """The row of a rollout of which nothing came back; without an error it was cancelled."""
+        status, told, trace = outcome(error) if error else (RolloutStatus.CANCELLED, "", "")
+        return Trajectory(
+            spec.rollout_id, spec.group, spec.index, self.setup.agent, spec.task,
+            segments=(), turns=(), tool_calls=(), messages=(),
+            status=status, reward=None, error=told, traceback=trace,
+            tokenizer=self.setup.tokenizer,
+        )  # fmt: skip

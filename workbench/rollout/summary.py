@@ -1,0 +1,66 @@
+"""Where a batch stands, in figures. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from workbench.metrics.samples import RolloutSnapshot
+from workbench.trajectory import RolloutStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from workbench.rollout.ledger import Ledger, LeftOut
+
+REWARD_BINS = 20
+"""Of a snapshot, at most."""
+
+
+def summary(ledger: Ledger, **known: Any) -> RolloutSnapshot:
+    """A batch at this moment; ``known`` are the fields that its ledger cannot know."""
+    rows, left_out = ledger.rows(), ledger.left_out()
+    by_status = Counter(row.status for row in rows)
+    ended = [*rows, *(out.trajectory for out in left_out)]
+    causes = Counter(trajectory.error.partition(":")[0] for trajectory in ended if trajectory.error)
+    rewards = [row.reward for row in rows if row.reward is not None]
+    return RolloutSnapshot(
+        total=ledger.wanted,
+        done=by_status[RolloutStatus.DONE],
+        failed=by_status[RolloutStatus.FAILED],
+        cancelled=by_status[RolloutStatus.CANCELLED],
+        sampled_tokens=sum(row.sampled_tokens for row in rows),
+        mean_reward=sum(rewards) / len(rewards) if rewards else None,
+        failures=tuple(causes.most_common()),
+        rewards=reward_bins(rewards),
+        missing=ledger.missing(),
+        left_out=counted(left_out),
+        **known,
+    )
+
+
+def counted(left_out: Sequence[LeftOut]) -> tuple[tuple[str, int, int], ...]:
+    """Cause, rollouts, their sampled tokens; the most frequent first."""
+    rollouts = Counter(out.cause for out in left_out)
+    tokens: Counter[str] = Counter()
+    for trajectory, cause in left_out:
+        tokens[cause] += trajectory.sampled_tokens
+    return tuple((cause, number, tokens[cause]) for cause, number in rollouts.most_common())
+
+
+def reward_bins(rewards: Sequence[float]) -> tuple[tuple[float, float, int], ...]:
+    """Equal bins from the least reward to the greatest: from, to, rewards in between.
+
+    The last one has both its ends. One bin where all rewards are the same; none without rewards.
+    """
+    if not rewards:
+        return ()
+    low, high = min(rewards), max(rewards)
+    width = high / REWARD_BINS - low / REWARD_BINS  # in parts: the whole may be too large
+    if not width:
+        return ((low, high, len(rewards)),)
+    edges = [min(low + i * width, high) for i in range(REWARD_BINS)]
+    counts = Counter(bisect_right(edges, reward) - 1 for reward in rewards)
+    return tuple((start, end, counts[i]) for i, (start, end) in enumerate(pairwise([*edges, high])))
