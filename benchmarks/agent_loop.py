@@ -93,7 +93,8 @@ class Beat(AgentLoopBase):
     """Asks the event loop of its worker, all the time, how late it is."""
 
     async def run(self, sampling_params: Any, **task: Any) -> None:  # noqa: ARG002 - not used
-        late, stop = [], Path(task["stop"])
+        late: list[float] = []
+        stop = Path(task["stop"])
         while len(late) % 25 or not stop.exists():  # noqa: ASYNC240 - it takes microseconds
             due_s = time.perf_counter() + BEAT_S
             await asyncio.sleep(BEAT_S)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from workbench.rollout.single_turn import SingleTurnAgentLoop
     from workbench.rollout.tasks import reasoning_tasks
     from workbench.rollout.tool_loop import ToolAgentLoop, ToolLimits
-    from workbench.rollout.tools import calculator, tool
+    from workbench.rollout.tools import McpTools, StatefulTool, calculator, tool
     from workbench.rollout.trajectory import Trajectory
     from workbench.rollout.worker import AgentLoopWorker
     from workbench.types import FinishReason, TokenOutput, VersionSpan
@@ -44,11 +44,13 @@ _HOMES = {
     "GlobalRequestLoadBalancer": "workbench.balancer",
     "LLMServerClient": "workbench.client",
     "LLMServerManager": "workbench.cluster.manager",
+    "McpTools": "workbench.rollout.tools",
     "Reply": "workbench.facade",
     "Rollout": "workbench.facade",
     "RolloutBatch": "workbench.rollout.batch",
     "RoutingConfig": "workbench.config",
     "SingleTurnAgentLoop": "workbench.rollout.single_turn",
+    "StatefulTool": "workbench.rollout.tools",
     "TokenOutput": "workbench.types",
     "ToolAgentLoop": "workbench.rollout.tool_loop",
     "ToolLimits": "workbench.rollout.tool_loop",
@@ -75,11 +77,13 @@ __all__ = [
     "GlobalRequestLoadBalancer",
     "LLMServerClient",
     "LLMServerManager",
+    "McpTools",
     "Reply",
     "Rollout",
     "RolloutBatch",
     "RoutingConfig",
     "SingleTurnAgentLoop",
+    "StatefulTool",
     "TokenOutput",
     "ToolAgentLoop",
     "ToolLimits",

@@ -12,6 +12,7 @@
     │   ├── NoReplicaError         nothing to route to
     │   ├── WeightsError           no replica took new weights; the pool stays on the old ones
     │   ├── BalancerLostError      the balancer cannot be reached just now; it comes back by itself
+    │   ├── WorkerDiedError        the process that played a rollout ended
     │   └── PoolClosedError        the pool was closed
     ├── ReplicaError               one replica failed
     │   ├── ReplicaDiedError       … its process or its engine is gone

@@ -229,6 +229,26 @@ async def test_a_server_that_nobody_runs_is_a_failed_row_that_names_it():
     assert "the MCP server http://127.0.0.1:9/mcp cannot be reached" in trajectory.error
 
 
+@pytest.mark.ray
+@pytest.mark.vllm
+def test_rollouts_of_a_pool_reach_their_servers(bench, mark):
+    """A real model, made to write well-formed calls; on workers, to which the tools travel."""
+    form = r'<tool_call>\{"name": "add", "arguments": \{"step": [1-3]\}\}</tool_call>'
+    sampling = {"temperature": 0, "max_tokens": 64, "structured_outputs": {"regex": form}}
+    limits = ToolLimits(max_turns=2, tool_timeout_s=LIMIT_S)
+    for shared in (False, True):
+        rollout = bench.rollout(
+            ["Count."], "tool", n=4,
+            tools=[stdio(mark, shared=shared)], limits=limits, sampling_params=sampling,
+        )  # fmt: skip
+        for trajectory in rollout.result():
+            assert trajectory.status == "done", trajectory.error
+            told = [(call.name, call.error) for call in trajectory.tool_calls]
+            assert told == [("add", "")] * 2
+            assert all(call.result.isdigit() for call in trajectory.tool_calls)
+    assert not left_behind(mark, 20)
+
+
 @pytest.mark.parametrize(
     ("make", "field"),
     [

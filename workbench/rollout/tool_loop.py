@@ -26,6 +26,8 @@ from workbench.types import FinishReason, SamplingParams, TokenOutput
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from workbench.trajectory import ToolCall
+
 __all__ = ["ToolAgentLoop", "ToolLimits"]
 
 
@@ -83,6 +85,7 @@ class ToolAgentLoop(AgentLoopBase):
         """Until something ends it; what did."""
         record = self.trajectory.messages
         specs = [tool.spec for tool in desk.tools.values()]
+        self.trajectory.extra["tools"] = specs
         prompt_ids, fork = self.fit(await self.render.prompt(record, specs)), ""
         while not (limit := self._limit_met(desk.until)):
             budget, shortest = self._budget(sampling_params, prompt_ids)
@@ -92,7 +95,7 @@ class ToolAgentLoop(AgentLoopBase):
             output = await self._sampled(prompt_ids, params, fork, desk.until)
             if output is None:
                 return "wall_s"
-            reply = await self.render.parse(output.token_ids)
+            reply = await self.render.parse(output.token_ids, specs)
             record.append(reply.as_message())
             if output.finish_reason in {FinishReason.ABORT, FinishReason.ERROR}:
                 return "abort"
@@ -155,4 +158,9 @@ class ToolAgentLoop(AgentLoopBase):
         )
         for call in answered:
             self.trajectory.add_tool_call(call)
-        return [{"role": "tool", "name": call.name, "content": call.result} for call in answered]
+        return [_told(asked, answer) for asked, answer in zip(calls, answered, strict=True)]
+
+
+def _told(asked: ParsedCall, answer: ToolCall) -> Message:
+    named = {"tool_call_id": asked.id} if asked.id else {}
+    return {"role": "tool", "name": answer.name, "content": answer.result, **named}

@@ -227,9 +227,18 @@ async def test_a_tool_that_runs_when_the_time_is_over_is_cancelled_and_the_row_s
 
 @virtually
 async def test_a_turn_that_is_sampled_when_the_time_is_over_is_given_up_and_the_row_stays():
+    async def calculator(expression: str) -> str:  # a thread would take time that nobody counts
+        """Calculate.
+
+        Args:
+            expression: What.
+        """
+        return expression
+
     async with manual_pool() as pool:
         worker = AgentLoopWorker(pool.client(), renderer())
-        playing = asyncio.ensure_future(worker.run(setup(limits=ToolLimits(wall_s=5)), spec()))
+        played = setup(limits=ToolLimits(wall_s=5), tools=[calculator])
+        playing = asyncio.ensure_future(worker.run(played, spec()))
         (engine,) = pool.engines
         await until(lambda: engine.asked)
         engine.say(engine.asked[0], *ids(SUM + END), finish=FinishReason.STOP)
