@@ -182,6 +182,16 @@ async def test_a_bad_request_is_refused_by_field_and_hurts_nobody(
     await until_idle(bench)
 
 
+async def test_a_seed_is_refused_where_it_would_cost_the_engine(
+    bench: Workbench, client: LLMServerClient
+) -> None:
+    if bench.snapshot().device != "cpu":
+        pytest.skip("a CPU engine is missing")
+    with pytest.raises(RequestError, match="enable_chunked_prefill") as refused:
+        await client.generate("seeded", prompt_ids=[1], sampling_params={"seed": 3})
+    assert refused.value.field == "sampling_params['seed']"
+
+
 async def test_cancelling_a_call_stops_it_in_the_engine_and_leaves_its_neighbour(
     bench: Workbench, client: LLMServerClient
 ) -> None:

@@ -17,6 +17,8 @@ from workbench.errors import PoolError, ReplicaStartError, WorkbenchError
 from workbench.types import ReplicaState
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from workbench.cluster.introduction import Introduction
     from workbench.cluster.members import Member, Members
     from workbench.cluster.node import Nodes
@@ -116,7 +118,7 @@ class Fleet:
             config.name,
             config.model,
             config.engine,
-            config.engine_args,
+            self._engine_args(seat.device),
             seat.device,
             seat.threads,
             config.seed + int(replica_id.rpartition("-")[2]),
@@ -124,6 +126,13 @@ class Fleet:
             key=self._key,
             openai_routes=config.openai_routes,
         )
+
+    def _engine_args(self, device: str) -> Mapping[str, Any]:
+        """Every request of a deterministic pool has a seed, which see ``VLLMEngine.add``."""
+        config = self._config
+        if config.engine == "vllm" and config.deterministic and device == "cpu":
+            return {"enable_chunked_prefill": False} | dict(config.engine_args)
+        return config.engine_args
 
     async def _failure(self, member: Member, error: BaseException) -> BaseException:
         """What somebody is told whose replica did not come up."""

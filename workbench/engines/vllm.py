@@ -21,7 +21,7 @@ from workbench.engines.vllm_requests import (
 )
 from workbench.engines.vllm_setup import make_args
 from workbench.engines.vllm_stats import EngineStats
-from workbench.errors import ConfigError, ReplicaDiedError
+from workbench.errors import ConfigError, ReplicaDiedError, RequestError
 from workbench.types import EngineFigures, GenerateRequest, TokenDelta, VersionSpan
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class VLLMEngine:
         self._collectors: dict[str, RequestOutputCollector] = {}
         self._version = 0
         self._paused = False
+        self._dies_of_seeds = False
         self._stats = EngineStats(tells_evictions=_tells_evictions(self._args))
 
     async def start(self) -> EngineLimits:
@@ -67,6 +68,9 @@ class VLLMEngine:
         self._llm = llm
         await llm.update_weight_version(str(self._version))
         config = llm.vllm_config
+        cuts = config.scheduler_config.enable_chunked_prefill
+        # vLLM 0.32: "CPU Generator does not use offset"
+        self._dies_of_seeds = self._device == "cpu" and cuts
         return EngineLimits(
             max_model_len=config.model_config.max_model_len,
             vocab_size=config.model_config.get_vocab_size(),
@@ -98,6 +102,10 @@ class VLLMEngine:
 
         llm = self._running()
         check_ids(request)
+        if self._dies_of_seeds and request.sampling.get("seed") is not None:
+            problem = "vLLM on a CPU dies where it cuts the prefill of a request with a seed"
+            allowed = "no seed, or a pool with engine_args={'enable_chunked_prefill': False}"
+            raise RequestError("sampling_params['seed']", problem, allowed=allowed)
         params = sampling_params(request.sampling)
         prompt: Any = {"prompt_token_ids": request.prompt_ids}
         if self._version:  # blocks of other weights are other blocks
