@@ -11,6 +11,7 @@ Pure: no I/O, no clock; checked by :meth:`Trajectory.check`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -180,6 +181,7 @@ class Trajectory:
         assert all(0 <= call.turn < max(1, len(self.turns)) for call in self.tool_calls)
         assert (self.status is RolloutStatus.FAILED) == bool(self.error)
         assert self.status is RolloutStatus.DONE or self.reward is None
+        assert self.reward is None or math.isfinite(self.reward)
         assert self.attempts >= 1
 
 
@@ -199,6 +201,7 @@ def _check_parent(segment: Segment, before: Sequence[Segment]) -> None:
     if segment.parent is None:
         assert not segment.shared_tokens
         return
+    assert 0 <= segment.parent < len(before)
     shared = segment.shared_tokens
     assert 0 < shared <= len(segment.prompt_ids)
     assert before[segment.parent].ids[:shared] == segment.prompt_ids[:shared]

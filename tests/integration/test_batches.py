@@ -133,6 +133,16 @@ def test_a_file_that_rows_are_kept_in_lets_the_same_call_go_on(
         begin(pool, given, keep=tmp_path / "rows.csv")
 
 
+def test_what_is_gone_on_with_is_kept_too(pool: Workbench, tmp_path: Path) -> None:
+    kept = tmp_path / "rows.jsonl"
+    rollout = begin(pool, tasks(tmp_path, 3, waiting=(1,)), keep=kept)
+    until(lambda: rollout.snapshot().done == 2)
+    rollout.cancel()
+    (tmp_path / "go").touch()
+    assert statuses(rollout.resume().result(60)) == ["done"] * 3
+    assert len(read_trajectories(kept)) == 3
+
+
 class Written(AgentLoopBase):
     """In verl's style."""
 

@@ -12,7 +12,7 @@ from widgets.pictures.tokens import token_parts
 from widgets.pictures.turn import calls_table, turn_parts
 from widgets.tables import number
 from widgets.theme import MISSING
-from workbench.showing.text import json_text
+from workbench.showing.text import extra_text
 from workbench.trajectory import RolloutStatus
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _facts(trajectory: Trajectory) -> Facts:
             Fact("attempts", number(trajectory.attempts)),
             Fact("wall time", f"{number(trajectory.wall_s, 1)} s"),
             *(
-                Fact(short(str(name)), prose(json_text(value), 60))
+                Fact(short(str(name)), prose(extra_text(value), 60))
                 for name, value in list(extra)[:MAX_PARTS]
             ),
         ),

@@ -46,6 +46,10 @@ class Generation:
     ) -> None:
         if not isinstance(session_id, str) or not session_id:
             raise RequestError("request_id", f"{session_id!r}", allowed="a text that is not empty")
+        if isinstance(prompt_ids, Mapping):  # what apply_chat_template of transformers 5 returns
+            problem = f"is a {type(prompt_ids).__name__}"
+            allowed = "a sequence of token ids, such as its 'input_ids'"
+            raise RequestError("prompt_ids", problem, allowed=allowed)
         if isinstance(prompt_ids, str | bytes) or not isinstance(prompt_ids, Iterable):
             raise RequestError("prompt_ids", f"{prompt_ids!r}", allowed="a sequence of token ids")
         if not isinstance(sampling, Mapping):

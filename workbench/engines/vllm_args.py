@@ -11,12 +11,12 @@ import difflib
 import functools
 import importlib.util
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError, RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
 
 @functools.cache
@@ -60,6 +60,38 @@ def check_sampling_params(names: Iterable[str]) -> None:
                 "vLLM's SamplingParams has no such parameter",
                 allowed=close or "the fields of vllm.SamplingParams",
             )
+
+
+NUMBERS = {
+    "temperature": (0.0, None), "top_p": (0.0, 1.0), "min_p": (0.0, 1.0),
+    "presence_penalty": (-2.0, 2.0), "frequency_penalty": (-2.0, 2.0),
+    "repetition_penalty": (0.0, None),
+}  # fmt: skip
+"""Sampling parameters that are numbers, and the least and the greatest that vLLM takes."""
+
+
+def check_sampling_values(sampling: Mapping[str, Any]) -> None:
+    """Refuse common sampling parameters whose values every engine would refuse, one by one.
+
+    Raises:
+        RequestError: names the parameter and what is allowed.
+    """
+    for name in NUMBERS.keys() & sampling.keys():
+        value, (least, most) = sampling[name], NUMBERS[name]
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or value < least or (most is not None and value > most):
+            allowed = f"a number from {least:g}" + (f" to {most:g}" if most is not None else "")
+            raise RequestError(f"sampling_params[{name!r}]", f"{value!r}", allowed=allowed)
+    stop = sampling.get("stop") or []
+    if not isinstance(stop, str) and not (
+        isinstance(stop, list) and all(isinstance(text, str) for text in stop)
+    ):
+        raise RequestError(
+            "sampling_params['stop']", f"{stop!r}", allowed="a text, or a list of them"
+        )
+    if sampling.get("n", 1) != 1:
+        allowed = "n=… of the batch, for several rollouts of a task"
+        raise RequestError("sampling_params['n']", f"{sampling['n']!r}", allowed=allowed)
 
 
 def check_engine_args(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from workbench.cluster.verbs import PoolVerbs
@@ -36,6 +37,7 @@ class Batches(PoolVerbs):
         reward: Reward | None = None,
         timeout_s: float | None = None,
         keep: str | Path | None = None,
+        retry_failed: bool = False,
         **more: Any,
     ) -> Rollout:
         """Begin a batch of rollouts and return its handle at once.
@@ -48,7 +50,9 @@ class Batches(PoolVerbs):
             reward: of a finished trajectory.
             timeout_s: wall time of one rollout.
             keep: a ``.jsonl`` file that rollouts are written to as they end. What it has of this
-                batch already is not played again, so that the same call goes on after a crash.
+                batch already is not played again, so that the same call goes on after a crash. Of
+                what differs only agent, model and tasks are noticed.
+            retry_failed: with ``keep``, play again what failed before.
             more: what becomes of rollouts that fail or take long (``max_attempts``, ``on_failure``,
                 ``spare``, ``concurrency``; see :class:`workbench.rollout.ledger.BatchRules`), of
                 prompts that are too long (``max_prompt_tokens``, ``overlong``; see
@@ -66,18 +70,21 @@ class Batches(PoolVerbs):
             "reward": reward,
             "timeout_s": timeout_s,
         }
-        pool = self._pool
-        return self._play(
-            self._call(pool.players.prepare(pool.client, self.manager.limits, tasks, given | more)),
-            keep,
-        )
+        options, pool, limits = given | more, self._pool, self.manager.limits
+        batch = self._call(pool.players.prepare(pool.client, limits, tasks, options))
+        return self._play(batch, keep, retry_failed=retry_failed)
 
-    def _play(self, batch: Batch, keep: str | Path | None = None) -> Rollout:
+    def _play(
+        self, batch: Batch, keep: str | Path | None, *, retry_failed: bool = False
+    ) -> Rollout:
         # As many as the engines' batches hold, so that none waits inside an engine.
         capacity = self.manager.limits.max_num_seqs * max(1, len(self.weight_versions()))
         pool = self._pool
-        run = self._call(pool.players.begin(pool.client, capacity, batch, keep))
+        run = self._call(
+            pool.players.begin(pool.client, capacity, batch, keep, retry_failed=retry_failed)
+        )
         decode = self._call(pool.players.renderer()).decode
-        rollout = Rollout(run, pool.reach, progress=self._progress, again=self._play, decode=decode)
+        again = partial(self._play, keep=keep)
+        rollout = Rollout(run, pool.reach, progress=self._progress, again=again, decode=decode)
         self._rollouts.add(rollout)
         return rollout

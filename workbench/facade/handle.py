@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.aio import polite
-from workbench.errors import PoolClosedError, RolloutError, WorkbenchError
+from workbench.errors import PoolClosedError, RolloutError
 from workbench.facade.progress import Progress
 from workbench.facade.tables import load_frame, load_rows
 from workbench.facade.telling import Teller
@@ -29,8 +30,10 @@ if TYPE_CHECKING:
     from workbench.metrics.samples import RolloutSnapshot
     from workbench.rollout.batch import RolloutBatch
     from workbench.rollout.ledger import LeftOut
-    from workbench.rollout.run import Batch, RolloutRun
+    from workbench.rollout.run import RolloutRun
     from workbench.trajectory import Trajectory
+
+logger = logging.getLogger(__name__)
 
 SAMPLE_S = 0.5
 """How often a batch looks at the pool's load, and shows its own progress."""
@@ -51,7 +54,7 @@ class Rollout:
         reach: Reach,
         *,
         progress: bool,
-        again: Callable[[Batch], Rollout],
+        again: Callable[..., Rollout],
         decode: Callable[[Sequence[int]], str] | None = None,
     ) -> None:
         self.decode = decode
@@ -75,6 +78,8 @@ class Rollout:
                 await asyncio.wait({ended}, timeout=SAMPLE_S)
             await self._look(started)
             await self._teller.tell_all()
+            if self.problem:
+                logger.error("rows of %s were not kept: %s", self.name, self.problem)
         except asyncio.CancelledError:
             if not ended.done():
                 raise
@@ -92,8 +97,8 @@ class Rollout:
             self._run.look(PoolLoad.of(now.replicas, self._reach.manager.limits.max_num_seqs))
         except PoolClosedError:
             self._run.cancel()
-        except WorkbenchError:
-            pass  # a moment without a figure: its rows are missing, and the batch goes on
+        except Exception:  # a moment without a figure: its rows are missing, and the batch goes on
+            logger.debug("no look at the pool of %s", self.name, exc_info=True)
 
     def result(self, timeout_s: float | None = None) -> list[Trajectory]:
         """Wait for all of them; in the order of the tasks, a failed one among them as a row.
@@ -111,7 +116,7 @@ class Rollout:
 
     def cancel(self) -> None:
         """Stop what has not ended; it becomes cancelled rows. Nothing happens when all has."""
-        if not self.done:
+        if not self._run.done:
             self._loop.run(self._cancel())
 
     def resume(self, *, retry_failed: bool = False) -> Rollout:
@@ -126,12 +131,12 @@ class Rollout:
         Raises:
             RolloutError: this one still runs.
         """
-        if not self.done:
+        if not self._run.done:
             raise RolloutError(f"{self.name} still runs: wait for it, or cancel it first")
-        ended = [RolloutStatus.DONE] if retry_failed else [RolloutStatus.DONE, RolloutStatus.FAILED]
-        batch = self._run.batch_of
-        rows = [row for row in self.trajectories() if row.status in ended]
-        return self._again(replace(batch, played=rows))
+        again = {RolloutStatus.CANCELLED} | ({RolloutStatus.FAILED} if retry_failed else set())
+        played = [ended for ended in self._run.ended() if ended.status not in again]
+        batch = replace(self._run.batch_of, played=played)
+        return self._again(batch, retry_failed=retry_failed)
 
     def save(self, path: str | Path) -> None:
         """Write the rows that there are, token by token: ``.parquet`` or ``.jsonl``.
@@ -160,6 +165,11 @@ class Rollout:
     def done(self) -> bool:
         """Whether all have ended."""
         return self._future.done()
+
+    @property
+    def problem(self) -> str:
+        """Why rows could not be written to ``keep``; empty where they were."""
+        return self._run.problem
 
     def snapshot(self) -> RolloutSnapshot:
         """Where it stands."""

@@ -11,7 +11,7 @@ from workbench.cluster.workers import RayWorker
 from workbench.decoding import remember
 from workbench.errors import ConfigError
 from workbench.models import resolve_model
-from workbench.rollout.keeping import Keeper, ended_before
+from workbench.rollout.keeping import Keeper
 from workbench.rollout.manager import AgentLoopManager, prepare, try_making
 from workbench.rollout.rendering import Renderer, make_renderer
 from workbench.rollout.stage import RenderStage
@@ -70,12 +70,18 @@ class Players:
         self, client: LLMServerClient, limits: EngineLimits, tasks: Tasks, options: dict[str, Any]
     ) -> Batch:
         """Check a batch; see :func:`workbench.rollout.manager.prepare`."""
-        batch = prepare(tasks, max_tokens=limits.max_model_len, tokenizer=self._model, **options)
+        batch = prepare(tasks, model_tokens=limits.max_model_len, model=self._model, **options)
         try_making(batch.setup, client, await self.renderer())
         return batch
 
     async def begin(
-        self, client: LLMServerClient, capacity: int, batch: Batch, keep: str | Path | None
+        self,
+        client: LLMServerClient,
+        capacity: int,
+        batch: Batch,
+        keep: str | Path | None,
+        *,
+        retry_failed: bool = False,
     ) -> RolloutRun:
         """Begin a batch that was prepared. Its name is no other's.
 
@@ -84,17 +90,27 @@ class Players:
             capacity: rollouts that the engines take at once.
             batch: what is played.
             keep: a file that they are written to as they end; what it has is not played again.
+            retry_failed: but those that failed are.
+
+        Raises:
+            ConfigError: ``keep`` cannot be written, or is of another batch.
         """
-        keeper = None
-        if keep is not None:
-            before = await asyncio.to_thread(ended_before, keep, batch.specs)
-            batch, keeper = replace(batch, played=before), Keeper(keep)
         await self.ready(client)
         await asyncio.gather(*(worker.revive() for worker in self._workers))
         pad_id = (await self.renderer()).pad_id
         manager = AgentLoopManager(self._workers, concurrency=capacity, pad_id=pad_id)
         name = f"{batch.setup.agent}-{secrets.token_hex(3)}"
-        return manager.play(batch, name=name, keeper=keeper)
+        if keep is None:
+            return manager.play(batch, name=name)
+        keeper = await asyncio.to_thread(Keeper, keep)
+        try:
+            kept = await asyncio.to_thread(keeper.before, batch, retry_failed=retry_failed)
+        except BaseException:
+            keeper.close()
+            raise
+        known = {row.rollout_id for row in kept}
+        rows = [*kept, *(row for row in batch.played if row.rollout_id not in known)]
+        return manager.play(replace(batch, played=rows), name=name, keeper=keeper)
 
     async def renderer(self) -> Renderer:
         """The model's, read when it is first needed."""

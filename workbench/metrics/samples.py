@@ -67,7 +67,7 @@ class RolloutSnapshot(ByFields):
     missing: int = 0
     """Rows that will not come, since their rollouts were dropped."""
     left_out: tuple[tuple[str, int, int], ...] = ()
-    """Cause (``dropped``, ``replaced``, ``cut``), rollouts that are no rows, their tokens."""
+    """Cause (see ``LeftOut``), rollouts that are no rows, their tokens."""
     retried: int = 0
     """Times that a rollout was played again."""
     limit: int = 0

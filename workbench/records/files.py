@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from os import SEEK_END
 from pathlib import Path
@@ -23,7 +24,7 @@ SUFFIXES = (".jsonl", ".parquet")
 
 
 def write_trajectories(path: str | Path, trajectories: Iterable[Trajectory]) -> None:
-    """Write a file as a whole or not at all; what was there before is replaced.
+    """Write a file as a whole or not at all; what was there before is replaced, a folder made.
 
     Args:
         path: ``.jsonl``, a rollout per line, or ``.parquet``; docs/trajectories.md has both.
@@ -36,6 +37,7 @@ def write_trajectories(path: str | Path, trajectories: Iterable[Trajectory]) -> 
     path = _known(path, SUFFIXES)
     fresh = path.with_name(f".{path.name}.part")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".parquet":
             pq.write_table(to_table(trajectories), fresh)
         else:
@@ -45,7 +47,8 @@ def write_trajectories(path: str | Path, trajectories: Iterable[Trajectory]) -> 
     except (OSError, pa.ArrowException) as error:
         raise ConfigError("path", f"{str(path)!r} cannot be written: {error}") from error
     finally:
-        fresh.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
 
 
 def append_trajectory(path: str | Path, trajectory: Trajectory) -> None:

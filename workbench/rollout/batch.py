@@ -10,19 +10,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from workbench.errors import ConfigError
 from workbench.records.plain import text
 from workbench.rollout.dataproto import to_dataproto
 from workbench.rollout.trajectory import Segment, Trajectory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     import torch
 
@@ -74,22 +75,32 @@ class RolloutBatch:
         """
         return to_dataproto(self.to_torch(), self.rows)
 
-    def save(self, folder: Path, name: str) -> None:
-        """Write ``NAME.safetensors`` and ``NAME.rows.parquet``."""
+    def save(self, folder: str | Path, name: str) -> None:
+        """Write ``NAME.safetensors`` and ``NAME.rows.parquet``; the folder is made."""
         from safetensors.numpy import save_file
 
-        save_file(self.tensors, folder / f"{name}.safetensors")
-        self.rows.to_parquet(folder / f"{name}.rows.parquet")
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        save_file(self.tensors, Path(folder, f"{name}.safetensors"))
+        self.rows.to_parquet(Path(folder, f"{name}.rows.parquet"))
 
     @classmethod
-    def load(cls, folder: Path, name: str) -> RolloutBatch:
-        """Read what :meth:`save` wrote."""
+    def load(cls, folder: str | Path, name: str) -> RolloutBatch:
+        """Read what :meth:`save` wrote.
+
+        Raises:
+            ConfigError: it is not there, or is something else.
+        """
+        from safetensors import SafetensorError
         from safetensors.numpy import load_file
 
-        return cls(
-            load_file(folder / f"{name}.safetensors"),
-            pd.read_parquet(folder / f"{name}.rows.parquet"),
-        )
+        try:
+            return cls(
+                load_file(Path(folder, f"{name}.safetensors")),
+                pd.read_parquet(Path(folder, f"{name}.rows.parquet")),
+            )
+        except (OSError, ValueError, SafetensorError) as error:
+            problem = f"{name!r} in {str(folder)!r} cannot be read: {error}"
+            raise ConfigError("name", problem, allowed="what save() wrote") from error
 
 
 def make_batch(trajectories: Iterable[Trajectory], *, pad_id: int) -> RolloutBatch:

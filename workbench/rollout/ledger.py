@@ -53,8 +53,8 @@ class LeftOut(NamedTuple):
 
     trajectory: Trajectory
     cause: str
-    """``dropped`` (it failed), ``replaced`` (it failed, and a spare one took its place), or ``cut``
-    (its task had all its rows)."""
+    """``dropped`` (it failed), ``replaced`` (it failed, and a spare one took its place), ``cut``
+    (its task had all its rows), or ``spare`` (others that were not done fill its task's rows)."""
 
 
 class Ledger:
@@ -100,9 +100,13 @@ class Ledger:
         kept = {rollout_id for group in self._members for rollout_id in self._rows_of(group)}
         return [self._ended[s.rollout_id] for s in self._specs if s.rollout_id in kept]
 
-    def left_out(self) -> list[LeftOut]:
-        """What ended and is none, in the order of the tasks."""
-        kept = {row.rollout_id for row in self.rows()}
+    def ended(self) -> list[Trajectory]:
+        """What ended, rows or not, in the order of the tasks."""
+        return [self._ended[s.rollout_id] for s in self._specs if s.rollout_id in self._ended]
+
+    def left_out(self, rows: Sequence[Trajectory] | None = None) -> list[LeftOut]:
+        """What ended and is none, in the order of the tasks; ``rows`` if they are at hand."""
+        kept = {row.rollout_id for row in (self.rows() if rows is None else rows)}
         return [
             LeftOut(trajectory, self._cause(trajectory))
             for spec in self._specs
@@ -126,7 +130,8 @@ class Ledger:
             ended = self._ended.get(member)
             if ended is not None and ended.status is not RolloutStatus.DONE:
                 is_dropped = ended.status is RolloutStatus.FAILED and self._drops
-                rows = rows if is_dropped else [*rows, member]
+                if not is_dropped:
+                    rows.append(member)
         return rows
 
     @property
@@ -134,6 +139,9 @@ class Ledger:
         return self._rules.on_failure == "drop"
 
     def _cause(self, trajectory: Trajectory) -> str:
-        if trajectory.status is not RolloutStatus.FAILED:
-            return "cut"
-        return "dropped" if self._drops else "replaced"
+        if trajectory.status is RolloutStatus.FAILED and self._drops:
+            return "dropped"
+        is_full = len(self._done[trajectory.group]) >= self._n
+        if trajectory.status is RolloutStatus.FAILED:
+            return "replaced" if is_full else "spare"
+        return "cut" if is_full else "spare"

@@ -6,13 +6,15 @@ cannot get its masks or log-probabilities wrong, and what it did before it faile
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from workbench.errors import RolloutError, TaskError
+from workbench.errors import ConfigError, RolloutError, TaskError
 from workbench.ids import new_id
 from workbench.rollout.context import ContextRules
 from workbench.rollout.outputs import AgentLoopOutput, VerlNames, adopt
+from workbench.rollout.rendering import task_messages
 from workbench.rollout.stage import RenderStage, StagedRenderer
 from workbench.rollout.trajectory import TrajectoryBuilder
 from workbench.types import FinishReason
@@ -85,11 +87,25 @@ class AgentLoopBase(VerlNames, ABC):
         """Run the task and take over the rows that the loop kept itself, if it did.
 
         Raises:
-            RolloutError: those rows are not what was sampled.
+            RolloutError: those rows are not what was sampled; or nothing was, and no limit is why;
+                or what it wrote beside them is none that a record holds.
         """
-        returned = await self.run(sampling_params, **task)
+        returned = await self.run(sampling_params, **self._fields(task))
         if returned is not None:
             adopt(self.trajectory, returned)
+        elif not self.trajectory.num_turns and not self.trajectory.ended_by:
+            raise RolloutError("nothing was sampled through self.generate")
+        self.trajectory.check_words()
+
+    def _fields(self, task: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The task's, and its conversation as ``raw_prompt`` for loops that take any field."""
+        kinds = {p.kind for p in inspect.signature(self.run).parameters.values()}
+        if "raw_prompt" in task or inspect.Parameter.VAR_KEYWORD not in kinds:
+            return task
+        try:
+            return {**task, "raw_prompt": task_messages(task)}
+        except TaskError:
+            return task
 
     async def generate(
         self,
@@ -145,9 +161,19 @@ def register(name: str) -> Callable[[LoopT], LoopT]:
     """Give a loop class the name by which ``agent=`` asks for it.
 
     Registering a name again replaces it, so that a cell can be run twice.
+
+    Raises:
+        ConfigError: the name is one of those that come along, or it is given to no loop.
     """
+    if not isinstance(name, str):
+        raise ConfigError("name", f"{name!r}", allowed="a text: @register('name')")
 
     def add(loop: LoopT) -> LoopT:
+        if not (isinstance(loop, type) and issubclass(loop, AgentLoopBase)):
+            raise ConfigError(f"agent {name!r}", f"{loop!r}", allowed="a subclass of AgentLoopBase")
+        known = REGISTRY.get(name)
+        if known is not None and known.__module__.startswith("workbench.rollout."):
+            raise ConfigError("name", f"{name!r} is an agent that comes along", allowed="another")
         REGISTRY[name] = loop
         return loop
 

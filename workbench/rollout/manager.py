@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import inspect
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from workbench.client.generation import normalised
-from workbench.engines.vllm_args import check_sampling_params
+from workbench.engines.vllm_args import check_sampling_params, check_sampling_values
 from workbench.errors import ConfigError
 from workbench.rollout.agents import agent_loop
 from workbench.rollout.context import ContextRules
@@ -87,8 +88,8 @@ class AgentLoopManager:
 def prepare(
     tasks: Tasks,
     *,
-    max_tokens: int | None = None,
-    tokenizer: str = "",
+    model_tokens: int | None = None,
+    model: str = "",
     agent: str | type[AgentLoopBase] = "single_turn",
     n: int = 1,
     sampling_params: SamplingParams | None = None,
@@ -100,8 +101,8 @@ def prepare(
 
     Args:
         tasks: see :func:`workbench.rollout.tasks.as_tasks`.
-        max_tokens: the model's context, prompt and completion together; None when unknown.
-        tokenizer: the model whose tokens the rollouts are made of, as it was asked for.
+        model_tokens: the model's context, prompt and completion together; None when unknown.
+        model: the model whose tokens the rollouts are made of, as it was asked for.
         agent: a registered name or a loop class.
         n: rollouts per task.
         sampling_params: by the engine's names.
@@ -117,13 +118,14 @@ def prepare(
     """
     name, loop = agent_loop(agent)
     rules = BatchRules(**_taken(BatchRules, more))
-    context = ContextRules(max_tokens=max_tokens, **_taken(ContextRules, more))
+    context = ContextRules(max_tokens=model_tokens, **_taken(ContextRules, more))
     check_loop_args(name, loop, more)
     check_options(n, sampling_params, reward, timeout_s)
     specs = rollout_specs(tasks, loop, n + rules.spare)
     sampling = normalised(sampling_params or {})
     check_sampling_params(sampling)
-    setup = RolloutSetup(name, loop, more, sampling, reward, timeout_s, context, tokenizer)
+    check_sampling_values(sampling)
+    setup = RolloutSetup(name, loop, more, sampling, reward, timeout_s, context, model)
     return Batch(setup, specs, n, rules)
 
 
@@ -131,6 +133,8 @@ OF_THE_BATCH = {f.name for rules in (BatchRules, ContextRules) for f in fields(r
     "max_tokens"
 }
 """Options that are no loop's."""
+OPTIONS = {"agent", "keep", "n", "retry_failed", "reward", "sampling_params", "timeout_s"}
+"""Those that stand by themselves."""
 
 
 def _taken(rules: type[BatchRules] | type[ContextRules], options: dict[str, Any]) -> dict[str, Any]:
@@ -144,16 +148,24 @@ def check_loop_args(name: str, loop: type[AgentLoopBase], given: dict[str, Any])
     known = _known_args(loop)
     for setting in given:
         if setting not in known:
-            allowed = [*sorted(known), "and of the batch:", *sorted(OF_THE_BATCH)]
-            raise ConfigError(setting, f"agent {name!r} has no such setting", allowed=allowed)
+            problem = f"is neither a setting of the agent {name!r} nor an option of a batch"
+            allowed = [*sorted(known), *sorted(OF_THE_BATCH | OPTIONS)]
+            close = difflib.get_close_matches(setting, allowed, n=3)
+            if setting in {"max_tokens", "temperature", "top_p", "stop", "seed"}:
+                close = [f"sampling_params={{{setting!r}: …}}"]
+            raise ConfigError(setting, problem, allowed=close or allowed)
+
+
+VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def _known_args(loop: type[AgentLoopBase]) -> set[str]:
     found: set[str] = set()
     for cls in loop.__mro__:
         if "__init__" in vars(cls) and cls is not object:
-            found |= set(inspect.signature(vars(cls)["__init__"]).parameters)
-    return found - {"self", "client", "renderer", "stage", "context", "common", "kwargs", "args"}
+            taken = list(inspect.signature(vars(cls)["__init__"]).parameters.values())[1:]
+            found |= {p.name for p in taken if p.kind not in VARIADIC}
+    return found - {"client", "renderer", "stage", "context"}
 
 
 def check_options(n: Any, sampling_params: Any, reward: Any, timeout_s: Any) -> None:

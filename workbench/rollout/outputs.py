@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import RolloutError
-from workbench.rollout.trajectory import common_prefix
+from workbench.rollout.rows import assigned, plain_row
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,11 +23,8 @@ if TYPE_CHECKING:
     from workbench.rollout.context import ContextRules
     from workbench.rollout.rendering import Message, Renderer, ToolSpecs
     from workbench.rollout.stage import StagedRenderer
-    from workbench.rollout.trajectory import Growing, TrajectoryBuilder
+    from workbench.rollout.trajectory import TrajectoryBuilder
     from workbench.types import SamplingParams, TokenOutput
-
-CLOSE = 1e-6
-"""Log-probabilities that differ by no more are the same: they may have been float32 meanwhile."""
 
 
 @dataclass(slots=True)
@@ -134,69 +131,47 @@ def adopt(record: TrajectoryBuilder, returned: AgentLoopOutput | Sequence[AgentL
     """Take over rows that a loop returned; each is one that was recorded, or the end of one.
 
     A row may be cut at its end, and go on with tokens that were only told; what was sampled into
-    rows that were not returned is left out, and noted.
+    rows that were not returned is left out, and noted. What rows say besides becomes the record's
+    ``extra``; of several rows it is under ``rows``, in the order of the segments.
 
     Raises:
-        RolloutError: a row is not as it was sampled; says where.
+        RolloutError: a row is not as it was sampled; says where. The record is as it was.
     """
-    rows = [returned] if isinstance(returned, AgentLoopOutput) else list(returned)
-    kept = [_adopted(record, row, f"row {number}") for number, row in enumerate(rows)]
-    if len(set(kept)) < len(kept):
-        raise RolloutError("two of the returned rows are the same one")
-    record.keep(kept)
-    for number, row in enumerate(rows):
-        if row.reward_score is not None:
-            if not math.isfinite(row.reward_score):
-                raise RolloutError(f"row {number}: reward_score is {row.reward_score}")
-            record.reward = float(row.reward_score)
-        metrics = row.metrics
-        told = asdict(metrics) if is_dataclass(metrics) else dict(metrics)
-        record.extra |= {"metrics": told, **row.extra_fields}
+    outputs = [returned] if isinstance(returned, AgentLoopOutput) else list(returned)
+    if not outputs:
+        raise RolloutError("the loop returned an empty list of rows")
+    rows = [plain_row(output, f"row {place}") for place, output in enumerate(outputs)]
+    numbers = assigned(record.growing, rows)
+    reward = _reward(outputs)
+    told = [_told(outputs[place]) for place in sorted(range(len(rows)), key=numbers.__getitem__)]
+    # All is well: from here on the record changes.
+    for number, row in zip(numbers, rows, strict=True):
+        record.resize(number, row.response_ids)
+    record.keep(numbers)
+    if reward is not None:
+        record.reward = reward
+    record.extra |= told[0] if len(told) == 1 else {"rows": told}
 
 
-def _adopted(record: TrajectoryBuilder, row: AgentLoopOutput, name: str) -> int:
-    """The number of the segment that the row is; it is made as long as the row."""
-    _check_lengths(row, name)
-    ids = [*row.prompt_ids, *row.response_ids]
-    shared = [
-        (common_prefix(segment.ids, ids), number) for number, segment in enumerate(record.growing)
-    ]
-    if not shared:
-        raise RolloutError(f"{name}: nothing was sampled through server_manager")
-    most, number = max(shared)
-    segment = record.growing[number]
-    if most < min(len(ids), len(segment.ids)):
-        raise RolloutError(f"{name} is not what was sampled: it differs at token {most}")
-    if len(row.prompt_ids) != segment.prompt_tokens:
-        raise RolloutError(
-            f"{name}: prompt_ids has {len(row.prompt_ids)} tokens, the first prompt that was sent "
-            f"had {segment.prompt_tokens}"
-        )
-    _check_sampled(segment, row, name)
-    record.resize(number, list(row.response_ids))
-    return number
+def _told(row: AgentLoopOutput) -> dict[str, Any]:
+    metrics = row.metrics
+    told = asdict(metrics) if is_dataclass(metrics) else dict(metrics)
+    return {"metrics": told, **row.extra_fields}
 
 
-def _check_lengths(row: AgentLoopOutput, name: str) -> None:
-    size = len(row.response_ids)
-    for field_name in ("response_mask", "response_logprobs"):
-        values = getattr(row, field_name)
-        if values is not None and len(values) != size:
+def _reward(rows: Sequence[AgentLoopOutput]) -> float | None:
+    """The rollout's, which is that of all rows that give one."""
+    found: tuple[int, float] | None = None
+    for place, row in enumerate(rows):
+        if row.reward_score is None:
+            continue
+        score = float(row.reward_score)
+        if not math.isfinite(score):
+            raise RolloutError(f"row {place}: reward_score is {score}")
+        if found is not None and found[1] != score:
             raise RolloutError(
-                f"{name}: {field_name} has {len(values)} entries, response_ids has {size}"
+                f"row {place}: reward_score is {score}, that of row {found[0]} is {found[1]}; "
+                "a rollout has one"
             )
-
-
-def _check_sampled(segment: Growing, row: AgentLoopOutput, name: str) -> None:
-    for position, mask in enumerate(row.response_mask):
-        is_known = position < len(segment.response_mask)
-        if mask != (segment.response_mask[position] if is_known else 0):
-            what = "nobody sampled" if mask else "was sampled"
-            raise RolloutError(f"{name}: response_mask is {mask} at token {position}, which {what}")
-    for position, told in enumerate(row.response_logprobs or ()):
-        is_known = position < len(segment.log_probs)
-        sampled = segment.log_probs[position] if is_known else 0.0
-        if abs(told - sampled) > CLOSE:
-            raise RolloutError(
-                f"{name}: response_logprobs is {told} at token {position}, the engine's {sampled}"
-            )
+        found = found or (place, score)
+    return found[1] if found else None

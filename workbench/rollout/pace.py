@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from workbench.types import ReplicaState
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from workbench.types import ReplicaSnapshot
 
@@ -41,18 +41,18 @@ class PoolLoad:
     """Requests that the batches of all engines that serve hold together."""
     kv_cache_usage: float = 0.0
     """Share in use, of the replica that uses most."""
-    num_preempted: int = 0
-    """Requests that were pushed out so far."""
+    num_preempted: Mapping[str, int] = field(default_factory=dict)
+    """By replica: requests that were pushed out so far."""
 
     @classmethod
     def of(cls, replicas: Sequence[ReplicaSnapshot], max_num_seqs: int) -> PoolLoad:
         """Of a pool's replicas; those that do not serve count for nothing."""
         serving = [r for r in replicas if r.status.state is ReplicaState.READY]
-        told = [r.engine for r in serving if r.engine is not None]
+        told = {r.status.replica_id: r.engine for r in serving if r.engine is not None}
         return cls(
             max_num_seqs * len(serving),
-            max((figures.kv_cache_usage for figures in told), default=0.0),
-            sum(figures.num_preempted for figures in told),
+            max((figures.kv_cache_usage for figures in told.values()), default=0.0),
+            {replica_id: figures.num_preempted for replica_id, figures in told.items()},
         )
 
 
@@ -65,18 +65,20 @@ class Pace:
     """
 
     def __init__(self, capacity: int, ceiling: int | None = None) -> None:
-        self._capacity = capacity
+        self._capacity = self._most = capacity
         self._ceiling = ceiling
-        self._preempted: int | None = None
+        self._preempted: dict[str, int] = {}
         self.limit = self._bounded(capacity)
 
     def look(self, load: PoolLoad, running: int) -> int:
         """The limit from now on, where ``running`` are in flight."""
-        grown = max(0, load.capacity - self._capacity)  # replicas that came
-        self._capacity = load.capacity
-        # Counters of a replica that left are missing, so the sum may fall.
-        pushed_out = self._preempted is not None and load.num_preempted > self._preempted
-        self._preempted = load.num_preempted
+        grown = max(0, load.capacity - self._most)  # replicas that were not there before
+        self._capacity, self._most = load.capacity, max(self._most, load.capacity)
+        pushed_out = any(
+            number > self._preempted.get(replica_id, number)
+            for replica_id, number in load.num_preempted.items()
+        )
+        self._preempted |= load.num_preempted
         if load.kv_cache_usage >= FULL or pushed_out:
             self.limit = self._bounded(min(self.limit, int(running * SLOWER)))
         elif load.kv_cache_usage < ROOMY and running >= self.limit:
@@ -94,36 +96,44 @@ class Gate:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
+        self._is_opening = False
         self._waiting: deque[asyncio.Future[None]] = deque()
         self.inside = 0
 
     def set_limit(self, limit: int) -> None:
         """Whoever is inside stays."""
         self._limit = limit
-        self._let_in()
+        self._open()
 
     @asynccontextmanager
     async def pass_through(self) -> AsyncIterator[None]:
         """Wait for a place and have it."""
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(place)
-        self._let_in()
+        self._open()
         try:
             await place
             yield
         finally:
             if place.done() and not place.cancelled():
                 self.inside -= 1
-                self._let_in()
+                self._open()
+
+    def _open(self) -> None:
+        """In the next pass of the event loop, once however many ask for it."""
+        if self._waiting and not self._is_opening:
+            self._is_opening = True
+            asyncio.get_running_loop().call_soon(self._let_in)
 
     def _let_in(self) -> None:
+        """Some of them: a thousand that begin in one pass would hold up the loop."""
+        self._is_opening = False
         begun = 0
-        while self._waiting and self.inside < self._limit:
-            if begun == AT_ONCE:  # a thousand that begin in one pass of the loop hold it up
-                asyncio.get_running_loop().call_soon(self._let_in)
-                return
+        while self._waiting and self.inside < self._limit and begun < AT_ONCE:
             place = self._waiting.popleft()
             if not place.done():  # given up while it waited
                 self.inside += 1
                 begun += 1
                 place.set_result(None)
+        if begun == AT_ONCE:
+            self._open()

@@ -14,17 +14,17 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
-from workbench.errors import PoolError, WorkerDiedError
+from workbench.errors import FieldError, PoolError, WorkerDiedError
 from workbench.records import trajectory_frame
 from workbench.rollout.batch import RolloutBatch, make_batch
 from workbench.rollout.ledger import BatchRules, Ledger, LeftOut
 from workbench.rollout.pace import Gate, Pace, PoolLoad
-from workbench.rollout.summary import summary
+from workbench.rollout.summary import cause_of, summary
 from workbench.rollout.trajectory import RolloutStatus, Trajectory
 from workbench.rollout.worker import RolloutSetup, outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator, Iterable, Sequence
 
     import pandas as pd
 
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from workbench.rollout.tasks import RolloutSpec
 
 _numbers = count(1)
+
+REFUSALS = frozenset(kind.__name__ for kind in FieldError.__subclasses__())
+"""What is refused once is refused again: it is not tried another time."""
 
 
 class WorkerPort(Protocol):
@@ -102,11 +105,14 @@ class RolloutRun:
         self._began_s = time.time()
         self._started_s = time.monotonic()
         self._wall_s: float | None = None
-        unwanted = {name for played in batch.played for name in self._ledger.add(played)}
+        self.problem = ""
+        """Why rows could not be written down; empty where they were."""
+        self._stopped = {name for played in batch.played for name in self._ledger.add(played)}
+        """Rollouts that are not wanted any more: told once, they may take their time to end."""
         self._tasks = {
             spec.rollout_id: asyncio.create_task(self._play(spec))
             for spec in batch.specs
-            if spec.rollout_id not in self._ledger and spec.rollout_id not in unwanted
+            if spec.rollout_id not in self._ledger and spec.rollout_id not in self._stopped
         }
         self._all = asyncio.ensure_future(self._gather())
 
@@ -115,8 +121,13 @@ class RolloutRun:
 
     def cancel(self) -> None:
         """Stop what has not ended; it becomes cancelled rows. What has ended stays."""
-        for task in self._tasks.values():
-            task.cancel()
+        self._stop(self._tasks)
+
+    def _stop(self, rollout_ids: Iterable[str]) -> None:
+        for rollout_id in rollout_ids:
+            if rollout_id not in self._stopped:
+                self._stopped.add(rollout_id)
+                self._tasks[rollout_id].cancel()
 
     def look(self, load: PoolLoad) -> None:
         """Begin as many as the pool can take, as it stands."""
@@ -134,6 +145,15 @@ class RolloutRun:
             retried=self._retried,
             limit=self._pace.limit,
         )
+
+    @property
+    def done(self) -> bool:
+        """Whether all have ended."""
+        return self._all.done()
+
+    def ended(self) -> list[Trajectory]:
+        """All that have ended, rows or not, in the order of the tasks."""
+        return self._ledger.ended()
 
     def trajectories(self) -> list[Trajectory]:
         """The rows of those that have ended, in the order of the tasks."""
@@ -158,7 +178,7 @@ class RolloutRun:
                 self._end(self._unplayed(spec, None))
         self._wall_s = time.monotonic() - self._started_s
         if self._keeper is not None:
-            await self._keeper.aclose()
+            self.problem = await self._keeper.aclose()
         return self.trajectories()
 
     async def _play(self, spec: RolloutSpec) -> None:
@@ -170,9 +190,7 @@ class RolloutRun:
         self._end(played)
 
     def _end(self, played: Trajectory) -> None:
-        for rollout_id in self._ledger.add(played):
-            if rollout_id in self._tasks:
-                self._tasks[rollout_id].cancel()
+        self._stop(self._ledger.add(played))
         if self._keeper is not None:
             self._keeper.add(played)
 
@@ -187,7 +205,8 @@ class RolloutRun:
                 deaths += isinstance(error, WorkerDiedError)
                 played = self._unplayed(spec, error)
             allowed = self.batch_of.rules.max_attempts + min(deaths, 1)
-            if played.status is not RolloutStatus.FAILED or plays >= allowed:
+            is_over = spec.rollout_id in self._stopped or cause_of(played) in REFUSALS
+            if played.status is not RolloutStatus.FAILED or is_over or plays >= allowed:
                 return replace(played, attempts=plays)
             self._retried += 1
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from workbench.rollout.ledger import Ledger, LeftOut
+    from workbench.trajectory import Trajectory
 
 REWARD_BINS = 20
 """Of a snapshot, at most."""
@@ -21,10 +22,10 @@ REWARD_BINS = 20
 
 def summary(ledger: Ledger, **known: Any) -> RolloutSnapshot:
     """A batch at this moment; ``known`` are the fields that its ledger cannot know."""
-    rows, left_out = ledger.rows(), ledger.left_out()
+    rows = ledger.rows()
+    left_out = ledger.left_out(rows)
     by_status = Counter(row.status for row in rows)
-    ended = [*rows, *(out.trajectory for out in left_out)]
-    causes = Counter(trajectory.error.partition(":")[0] for trajectory in ended if trajectory.error)
+    causes = Counter(cause_of(trajectory) for trajectory in ledger.ended() if trajectory.error)
     rewards = [row.reward for row in rows if row.reward is not None]
     return RolloutSnapshot(
         total=ledger.wanted,
@@ -39,6 +40,11 @@ def summary(ledger: Ledger, **known: Any) -> RolloutSnapshot:
         left_out=counted(left_out),
         **known,
     )
+
+
+def cause_of(trajectory: Trajectory) -> str:
+    """The type of the error that it failed with; empty for one that did not."""
+    return trajectory.error.partition(":")[0]
 
 
 def counted(left_out: Sequence[LeftOut]) -> tuple[tuple[str, int, int], ...]:

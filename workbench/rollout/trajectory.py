@@ -8,16 +8,21 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from workbench.errors import RolloutError
 from workbench.trajectory import RolloutStatus, Segment, ToolCall, Trajectory, Turn
-from workbench.types import TokenOutput, VersionSpan
+from workbench.types import FinishReason, TokenOutput, VersionSpan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 __all__ = ["RolloutStatus", "Segment", "ToolCall", "Trajectory", "TrajectoryBuilder", "Turn"]
+
+NO_ANSWER = (FinishReason.ABORT, FinishReason.ERROR)
+"""Generations that ended so are gone on with, even where nothing was sampled."""
 
 
 @dataclass(slots=True)
@@ -33,15 +38,21 @@ class Growing:
     response_mask: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
     spans: list[VersionSpan] = field(default_factory=list)
+    answered: int | None = None
+    """How many tokens the prompt had that the policy answered with none at all."""
 
     def __post_init__(self) -> None:
         self.prompt_tokens = len(self.ids)
 
     def begins(self, prompt_ids: Sequence[int]) -> bool:
-        """Whether the prompt goes on from its end, to the token."""
+        """Whether the prompt goes on from its end, to the token.
+
+        One that was answered already does not: it is sampled once more, as a row of its own.
+        """
         size = len(self.ids)
         return (
             size <= len(prompt_ids)
+            and len(prompt_ids) != self.answered
             and (not size or prompt_ids[size - 1] == self.ids[-1])  # most others differ there
             and prompt_ids[:size] == self.ids
         )
@@ -53,6 +64,8 @@ class Growing:
 
     def sample(self, output: TokenOutput) -> None:
         start = len(self.response_mask)
+        if not output.token_ids and output.finish_reason not in NO_ANSWER:
+            self.answered = len(self.ids)
         self.ids += output.token_ids
         self.response_mask += [1] * len(output.token_ids)
         self.log_probs += output.log_probs
@@ -166,19 +179,25 @@ class TrajectoryBuilder:
                 else turn
                 for turn in self._turns
             ]
+            self._clip_children(number)
         segment.observe(response_ids[len(segment.response_mask) :])
 
     def keep(self, numbers: Sequence[int]) -> None:
-        """Leave out all segments but these, and the turns in them."""
+        """Leave out all segments but these, and the turns and tool calls in them."""
         left_out = len(self.growing) - len(numbers)
         if not left_out:
             return
         self.notes.append(f"the loop left out {left_out} of {len(self.growing)} segments")
         place = {number: new for new, number in enumerate(sorted(numbers))}
+        stays = [at for at, turn in enumerate(self._turns) if turn.segment in place]
+        turn_place = {at: new for new, at in enumerate(stays)}
+        self._tool_calls = [
+            replace(call, turn=turn_place[call.turn])
+            for call in self._tool_calls
+            if call.turn in turn_place
+        ]
         self._turns = [
-            replace(turn, segment=place[turn.segment])
-            for turn in self._turns
-            if turn.segment in place
+            replace(self._turns[at], segment=place[self._turns[at].segment]) for at in stays
         ]
         self.growing = [self.growing[number] for number in place]
         for number, segment in enumerate(self.growing):
@@ -186,15 +205,39 @@ class TrajectoryBuilder:
             segment.shared_tokens = segment.shared_tokens if segment.parent is not None else 0
             segment.fork_reason = segment.fork_reason if number else ""
 
+    def _clip_children(self, number: int) -> None:
+        """What was cut from a segment is no longer shared with those that fork from it."""
+        left = len(self.growing[number].ids)
+        for segment in self.growing:
+            if segment.parent == number:
+                segment.shared_tokens = min(segment.shared_tokens, left)
+                segment.parent = number if left else None
+
+    def check_words(self) -> None:
+        """Refuse words that the loop left and that no record holds.
+
+        Raises:
+            RolloutError: names the field.
+        """
+        texts = [("ended_by", self.ended_by), *(("notes", note) for note in self.notes)]
+        for name, value in texts:
+            if not isinstance(value, str):
+                raise RolloutError(f"trajectory.{name}: {value!r} is no text")
+        for position, message in enumerate(self.messages):
+            if not isinstance(message, Mapping):
+                raise RolloutError(f"trajectory.messages[{position}]: {message!r} is no message")
+
     def build(self, **known: Any) -> Trajectory:
         """The frozen trajectory; ``known`` are the fields that the builder cannot know."""
         return Trajectory(
             segments=tuple(segment.freeze() for segment in self.growing),
             turns=tuple(self._turns),
             tool_calls=tuple(self._tool_calls),
-            messages=tuple(self.messages),
-            ended_by=self.ended_by,
-            notes=tuple(self.notes),
+            messages=tuple(
+                m if isinstance(m, Mapping) else {"content": str(m)} for m in self.messages
+            ),
+            ended_by=str(self.ended_by),
+            notes=tuple(map(str, self.notes)),
             extra=dict(self.extra),
             **known,
         )
@@ -241,6 +284,8 @@ def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 def _first_difference(before: Sequence[int], after: Sequence[int], position: int) -> str:
+    if position == len(before):
+        return "the last turn's prompt is sampled once more; it was answered with no token"
     if position == len(after):
         return f"the prompt ends at token {position}, inside the last turn"
     old, new = before[position], after[position]

@@ -11,7 +11,15 @@ from workbench.decoding import decoder
 from workbench.showing import markup
 from workbench.showing.markup import BAD, Room, words
 from workbench.showing.runs import TokenRuns
-from workbench.showing.text import content_text, counted, json_text, passage, prose, short
+from workbench.showing.text import (
+    content_text,
+    counted,
+    extra_text,
+    json_text,
+    passage,
+    prose,
+    short,
+)
 from workbench.showing.turns import branch_words, outcome, story_of
 
 if TYPE_CHECKING:
@@ -143,7 +151,7 @@ def _facts(trajectory: Trajectory) -> list[tuple[str, str]]:
         ("wall time", f"{trajectory.wall_s:,.1f} s"),
         ("agent", short(trajectory.agent)),
         ("group", f"{short(trajectory.group)}, rollout {trajectory.index}"),
-        *((short(str(name)), prose(json_text(value), 120)) for name, value in extra[:MAX_NOTES]),
+        *((short(str(name)), prose(extra_text(value), 120)) for name, value in extra[:MAX_NOTES]),
     ]
 
 

@@ -86,6 +86,15 @@ def _part_text(part: object) -> str:
     return json_text(part)
 
 
+def extra_text(value: object) -> str:
+    """What a loop adds of its own; of tools' specs their names."""
+    specs = value if isinstance(value, list | tuple) else ()
+    functions = [spec.get("function") if isinstance(spec, Mapping) else None for spec in specs]
+    if functions and all(isinstance(function, Mapping) for function in functions):
+        return ", ".join(str(function.get("name")) for function in functions if function)
+    return json_text(value)
+
+
 def json_text(value: object) -> str:
     """A value as JSON, text as it is."""
     if isinstance(value, str):

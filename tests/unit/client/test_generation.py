@@ -210,3 +210,17 @@ def test_verls_stop_reason_is_derived(finish, verls):
     call.begin_attempt("a")
     call.add(delta([1], finish=finish))
     assert call.output().stop_reason == verls
+
+
+@pytest.mark.parametrize(
+    ("prompt_ids", "complaint"),
+    [
+        ({"input_ids": [1]}, "is a dict .*such as its 'input_ids'"),
+        ("text", "'text' .*a sequence of token ids"),
+        (3, "3 .*a sequence of token ids"),
+    ],
+)
+def test_a_prompt_that_is_no_sequence_of_ids_is_refused(prompt_ids, complaint):
+    with pytest.raises(RequestError, match=complaint) as refused:
+        Generation("s", prompt_ids, {})
+    assert refused.value.field == "prompt_ids"

@@ -91,3 +91,18 @@ def test_a_pool_that_does_not_hear_of_it_costs_the_batch_nothing(loop, error):
     rollout = begin(loop, pool, Immediate(), "a", "b")
     assert [str(t.status) for t in rollout.result(10)] == ["done", "done"]
     assert pool.noted
+
+
+def test_a_look_that_fails_in_any_way_costs_the_batch_nothing(loop):
+    class Broken(Pool):
+        async def snapshot(self):
+            self.looked.release()
+            raise ZeroDivisionError
+
+    held, pool = Held(), Broken()
+    rollout = begin(loop, pool, held, "a", "b")
+    pool.looked.acquire()
+    assert not rollout.done
+    loop.run(asyncio.sleep(0))
+    loop._loop.call_soon_threadsafe(held.go.set)
+    assert {str(row.status) for row in rollout.result(5)} == {"done"}

@@ -151,10 +151,18 @@ def test_a_path_of_another_kind_is_refused_before_anything_is_written(tmp_path, 
 
 @both
 def test_a_place_that_cannot_be_written_to_is_named(tmp_path, suffix):
+    (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="cannot be written"):
-        write_trajectories(tmp_path / "none" / f"t.{suffix}", [played()])
+        write_trajectories(tmp_path / "file" / f"t.{suffix}", [played()])
     with pytest.raises(ConfigError, match="cannot be written"):
         append_trajectory(tmp_path / "none" / "t.jsonl", played())
+
+
+@both
+def test_a_folder_that_is_not_there_is_made(tmp_path, suffix):
+    path = tmp_path / "runs" / "monday" / f"t.{suffix}"
+    write_trajectories(path, [played()])
+    assert len(read_trajectories(path)) == 1
 
 
 @both

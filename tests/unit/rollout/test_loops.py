@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import replace
 
 import pytest
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 from tests.unit.chat import CHATML, END, FORGETFUL, STRICT, call, ids, renderer, says
 from tests.unit.inprocess import WAIT_S, manual_pool, until
 from tests.unit.rollout.playing import SUM, answers, echo, play, setup, spec, worker_on
-from workbench.errors import RequestError
-from workbench.rollout.loop import AgentLoopBase
+from workbench.errors import ConfigError, RequestError
+from workbench.records import write_trajectories
+from workbench.rollout.loop import REGISTRY, AgentLoopBase, register
 from workbench.rollout.single_turn import SingleTurnAgentLoop
 from workbench.rollout.tool_loop import ToolAgentLoop, ToolLimits
 from workbench.rollout.worker import AgentLoopWorker
@@ -174,3 +176,78 @@ def test_verls_names_are_there():
     made = Nothing(client="the client", renderer=renderer())
     assert made.client == "the client"
     assert hasattr(made.server_manager, "generate")
+
+
+# -- loops of one's own ----------------------------------------------------------------------
+
+
+class Idle(AgentLoopBase):
+    async def run(self, sampling_params, **task):
+        if task.get("past"):
+            await self.client.generate("s", prompt_ids=ids("x"), sampling_params=sampling_params)
+
+
+@pytest.mark.parametrize("past", [False, True])
+async def test_a_rollout_in_which_nothing_was_recorded_is_a_failed_row(past):
+    async with worker_on(says("hi")) as (worker, _):
+        trajectory = await worker.run(setup(Idle), spec(past=past))
+    assert (trajectory.status, trajectory.reward) == ("failed", None)
+    assert trajectory.error == "RolloutError: nothing was sampled through self.generate"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "complaint"),
+    [
+        ("ended_by", 3, "ended_by: 3 is no text"),
+        ("notes", [7], "notes: 7 is no text"),
+        ("messages", ["s"], r"messages\[0\]: 's' is no message"),
+    ],
+)
+async def test_words_that_no_record_holds_are_a_failed_row_that_can_be_kept(
+    name, value, complaint, tmp_path
+):
+    class Careless(AgentLoopBase):
+        async def run(self, sampling_params, **task):
+            await self.generate(ids("x"), sampling_params)
+            setattr(self.trajectory, name, value)
+
+    async with worker_on(says("hi")) as (worker, _):
+        trajectory = await worker.run(setup(Careless), spec())
+    assert trajectory.status == "failed"
+    assert re.search(complaint, trajectory.error)
+    assert trajectory.sampled_tokens
+    write_trajectories(tmp_path / "t.jsonl", [trajectory])
+    assert trajectory._repr_html_()
+
+
+@pytest.mark.parametrize(
+    "task", [{"prompt": "hi"}, {"prompt": [{"role": "user", "content": "hi"}]}]
+)
+async def test_a_loop_finds_the_tasks_conversation_as_raw_prompt(task):
+    class Asks(AgentLoopBase):
+        async def run(self, sampling_params, **fields):
+            await self.generate(self.renderer.prompt(fields["raw_prompt"]), sampling_params)
+
+    async with worker_on(says("hi")) as (worker, _):
+        trajectory = await worker.run(setup(Asks), spec(**task))
+    assert trajectory.status == "done"
+    assert trajectory.task == task, "the row has the task as it was given"
+
+
+def test_registering_names_what_it_cannot_take():
+    @register("mine")
+    class Mine(Idle):
+        pass
+
+    @register("mine")
+    class Again(Idle):
+        pass
+
+    assert REGISTRY["mine"] is Again
+    with pytest.raises(ConfigError, match="'tool' is an agent that comes along"):
+        register("tool")(Mine)
+    with pytest.raises(ConfigError, match="a subclass of AgentLoopBase"):
+        register("dict")(dict)
+    with pytest.raises(ConfigError, match=r"@register\('name'\)"):
+        register(Mine)
+    del REGISTRY["mine"]

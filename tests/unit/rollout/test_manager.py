@@ -15,10 +15,17 @@ from hypothesis import strategies as st
 
 from tests.unit.chat import ids, renderer, says
 from tests.unit.inprocess import WAIT_S, manual_pool, simulated_pool, until
-from workbench.errors import ConfigError, PoolError, TaskError, WorkerDiedError
+from workbench.errors import (
+    ConfigError,
+    FieldError,
+    PoolError,
+    RequestError,
+    TaskError,
+    WorkerDiedError,
+)
 from workbench.rollout.loop import AgentLoopBase
 from workbench.rollout.manager import AgentLoopManager, prepare
-from workbench.rollout.pace import PoolLoad
+from workbench.rollout.pace import AT_ONCE, PoolLoad
 from workbench.rollout.summary import REWARD_BINS, reward_bins
 from workbench.rollout.trajectory import RolloutStatus, Trajectory
 from workbench.rollout.worker import AgentLoopWorker
@@ -229,6 +236,84 @@ async def test_the_long_tail_is_cut_when_a_task_has_its_rows_and_its_tokens_are_
     assert tokens == sum(out.trajectory.sampled_tokens for out in run.left_out()) > 0
 
 
+async def test_what_is_refused_is_not_tried_again():
+    class Refused(Flaky):
+        async def run(self, sampling_params, **task):
+            self.plays[task["prompt"]] += 1
+            raise RequestError("prompt_ids", "no")
+
+    Flaky.plays.clear()
+    async with playing() as (made, _):
+        (row,) = await finish(made.start(["refused"], agent=Refused, max_attempts=3))
+    assert (row.attempts, Flaky.plays["refused"]) == (1, 1)
+
+
+class Slow(AgentLoopBase):
+    """Takes its time to end when it is stopped, and may fail of it."""
+
+    begun, cleaned = 0, 0
+
+    def __init__(self, fails=False, **common):
+        super().__init__(**common)
+        self._fails = fails
+
+    async def run(self, sampling_params, **task):
+        await self.generate(ids("x"), sampling_params)
+        Slow.begun += 1
+        if Slow.begun == 1:
+            await until(lambda: Slow.begun == 4)
+            return
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            for _ in range(20):
+                await asyncio.sleep(0)
+            Slow.cleaned += 1
+            if self._fails:
+                raise ZeroDivisionError from None
+            raise
+
+
+async def test_what_is_stopped_is_told_once_and_may_clean_up():
+    Slow.begun = Slow.cleaned = 0
+    async with playing() as (made, _):
+        run = made.start(["a"], agent=Slow, n=1, spare=3)
+        await until(lambda: run.snapshot().done == 1)
+        run.cancel()
+        run.cancel()
+        await finish(run)
+    assert Slow.cleaned == 3
+    assert all(out.trajectory.sampled_tokens for out in run.left_out())
+
+
+async def test_what_was_stopped_is_not_played_again():
+    Slow.begun = Slow.cleaned = 0
+    async with playing() as (made, _):
+        run = made.start(["a"] * 4, agent=Slow, fails=True, max_attempts=3)
+        await until(lambda: run.snapshot().done == 1)
+        run.cancel()
+        rows = await finish(run)
+    assert Slow.begun == 4
+    assert sorted(row.status.value for row in rows) == ["done", "failed", "failed", "failed"]
+
+
+async def test_a_thousand_do_not_begin_in_one_pass_of_the_loop():
+    passes = Counter()
+    number = 0
+
+    class Counting(Immediate):
+        async def run(self, setup, spec):
+            passes[number] += 1
+            return await super().run(setup, spec)
+
+    run = manager(Counting(), concurrency=1000).start(["a"] * 200)
+    while not run.done:
+        await asyncio.sleep(0)
+        number += 1
+    await finish(run)
+    assert max(passes.values()) <= 2 * AT_ONCE
+
+
 async def test_a_batch_goes_on_with_the_rows_that_it_has():
     worker = Held()
     run = manager(worker, concurrency=2).start(["a", "b", "c"])
@@ -404,7 +489,30 @@ def test_settings_that_the_loop_does_not_take_are_refused_with_those_it_does():
     with pytest.raises(ConfigError) as refused:
         manager(Immediate()).start(["a"], agent="tool", max_turns=3)
     assert refused.value.field == "max_turns"
-    assert refused.value.allowed.startswith("limits, preamble, tools, and of the batch:, conc")
+    for name in ("limits", "max_attempts", "overlong", "reward", "keep"):
+        assert name in refused.value.allowed
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"rewards": None}, r"rewards: .*\(allowed: reward\)"),
+        ({"max_atempts": 3}, r"max_atempts: .*\(allowed: max_attempts"),
+        ({"max_tokens": 9}, r"max_tokens: .*allowed: sampling_params=\{'max_tokens'"),
+        ({"tokenizer": "x"}, "tokenizer: is neither"),
+        ({"n": 0}, "n: 0 .*whole number from 1"),
+        ({"sampling_params": {"temperature": -1}}, r"\['temperature'\]: -1 .*number from 0"),
+        ({"sampling_params": {"temperature": "a"}}, r"\['temperature'\]: 'a'"),
+        ({"sampling_params": {"top_p": 2}}, r"\['top_p'\]: 2 .*from 0 to 1"),
+        ({"sampling_params": {"stop": 3}}, r"\['stop'\]: 3 .*a text"),
+        ({"sampling_params": {"n": 4}}, r"\['n'\]: 4 .*n=… of the batch"),
+    ],
+)
+def test_what_is_wrong_with_a_batch_is_said_before_anything_is_played(options, complaint):
+    worker = Immediate()
+    with pytest.raises(FieldError, match=complaint):
+        manager(worker).start(["a"], **options)
+    assert worker.played == []
 
 
 def test_a_wrong_task_is_refused_before_any_rollout_starts():

@@ -48,3 +48,21 @@ def test_a_task_without_a_conversation_is_refused_by_field(task, field):
     with pytest.raises(TaskError) as refused:
         task_messages(task)
     assert refused.value.field == field
+
+
+def test_parts_that_are_text_are_joined():
+    parts = [{"type": "text", "text": "one "}, {"type": "text", "text": "two"}]
+    said = task_messages({"prompt": [{"role": "user", "content": parts, "name": "n"}]})
+    assert said == [{"role": "user", "content": "one two", "name": "n"}]
+
+
+@pytest.mark.parametrize("content", [3, [{"type": "image_url", "image_url": "x"}], [1]])
+def test_content_that_is_no_text_is_named(content):
+    with pytest.raises(TaskError, match="a text, or parts that are text") as refused:
+        task_messages({"prompt": [{"role": "user", "content": content}]})
+    assert refused.value.field == "prompt[0].content"
+
+
+def test_a_prompt_may_be_a_string_or_messages_and_that_is_said():
+    with pytest.raises(TaskError, match="a string, or a list of"):
+        task_messages({"prompt": 3})

@@ -35,11 +35,30 @@ def test_a_limit_that_is_not_used_up_does_not_grow():
     assert pace.look(PoolLoad(64), running=5) == 17
 
 
+def pushed(capacity=64, **by_replica):
+    return PoolLoad(capacity, num_preempted=by_replica)
+
+
 def test_requests_that_were_pushed_out_since_the_last_look_let_fewer_in():
     pace = Pace(64)
-    assert pace.look(PoolLoad(64, num_preempted=7), running=60) == 64, "nobody knows since when"
-    assert pace.look(PoolLoad(64, num_preempted=9), running=60) == 51
-    assert pace.look(PoolLoad(64, num_preempted=9), running=50) == 51
+    assert pace.look(pushed(a=7), running=60) == 64, "nobody knows since when"
+    assert pace.look(pushed(a=9), running=60) == 51
+    assert pace.look(pushed(a=9), running=50) == 51
+
+
+def test_a_replica_that_is_back_with_its_old_count_brakes_nobody():
+    pace = Pace(64)
+    for load in (pushed(a=7, b=9), pushed(32, a=7), pushed(a=7, b=9)):
+        pace.look(load, running=64)
+    assert pace.look(pushed(a=7, b=9), running=10) >= 32
+
+
+def test_what_was_learned_stays_when_a_replica_goes_and_comes_back():
+    pace = Pace(64)
+    pace.look(PoolLoad(64, kv_cache_usage=0.95), running=40)
+    for capacity in (32, 64):
+        pace.look(PoolLoad(capacity, kv_cache_usage=0.8), running=32)
+    assert pace.limit <= 34
 
 
 def test_replicas_that_come_are_used_at_once_and_those_that_go_are_missed():
@@ -49,12 +68,13 @@ def test_replicas_that_come_are_used_at_once_and_those_that_go_are_missed():
     assert pace.look(PoolLoad(0), running=16) == 1, "somebody has to find out whether it is back"
 
 
+preempted = st.dictionaries(st.sampled_from("abc"), st.integers(0, 9))
+
+
 @given(
     st.integers(1, 500),
     st.none() | st.integers(1, 500),
-    st.lists(
-        st.tuples(st.integers(0, 500), st.floats(0, 1), st.integers(0, 9), st.integers(0, 999))
-    ),
+    st.lists(st.tuples(st.integers(0, 500), st.floats(0, 1), preempted, st.integers(0, 999))),
 )
 def test_whatever_is_seen_the_limit_lets_somebody_in_and_no_more_than_fit(capacity, ceiling, looks):
     pace = Pace(capacity, ceiling)
@@ -63,18 +83,20 @@ def test_whatever_is_seen_the_limit_lets_somebody_in_and_no_more_than_fit(capaci
         assert 1 <= limit <= max(1, min(seen, ceiling or seen))
 
 
-def replica(state, engine):
-    return SimpleNamespace(status=SimpleNamespace(state=state), engine=engine)
+def replica(replica_id, state, engine):
+    return SimpleNamespace(
+        status=SimpleNamespace(state=state, replica_id=replica_id), engine=engine
+    )
 
 
 def test_a_pools_load_is_that_of_the_replicas_that_serve():
     replicas = [
-        replica(ReplicaState.READY, EngineFigures(kv_cache_usage=0.4, num_preempted=2)),
-        replica(ReplicaState.READY, EngineFigures(kv_cache_usage=0.6, num_preempted=1)),
-        replica(ReplicaState.READY, None),  # it serves, and has not reported yet
-        replica(ReplicaState.PAUSED, EngineFigures(kv_cache_usage=0.99, num_preempted=50)),
+        replica("a", ReplicaState.READY, EngineFigures(kv_cache_usage=0.4, num_preempted=2)),
+        replica("b", ReplicaState.READY, EngineFigures(kv_cache_usage=0.6, num_preempted=1)),
+        replica("c", ReplicaState.READY, None),  # it serves, and has not reported yet
+        replica("d", ReplicaState.PAUSED, EngineFigures(kv_cache_usage=0.99, num_preempted=50)),
     ]
-    assert PoolLoad.of(replicas, 16) == PoolLoad(48, 0.6, 3)
+    assert PoolLoad.of(replicas, 16) == PoolLoad(48, 0.6, {"a": 2, "b": 1})
     assert PoolLoad.of([], 16) == PoolLoad(0)
 
 

@@ -135,6 +135,32 @@ def test_an_empty_generation_is_a_valid_turn():
     assert trajectory.versions is None
 
 
+@pytest.mark.parametrize(
+    ("before", "prompt"), [((), [1, 2]), ((([1], output(2)),), [1, 2])], ids=["first", "later"]
+)
+def test_a_prompt_that_was_answered_with_nothing_is_sampled_again_as_a_row_of_its_own(
+    before, prompt
+):
+    trajectory = checked(turns(*before, (prompt, output()), (prompt, output(7))))
+    first, second = trajectory.segments
+    assert first.ids == prompt
+    assert (second.prompt_ids, second.sampled_ids) == (prompt, [7])
+    assert (second.parent, second.shared_tokens) == (0, 2)
+    assert "answered with no token" in second.fork_reason
+
+
+@pytest.mark.parametrize("finish", [FinishReason.ABORT, FinishReason.ERROR])
+def test_a_generation_that_was_stopped_before_its_first_token_is_gone_on_with(finish):
+    trajectory = checked(turns(([1], output(finish=finish)), ([1], output(7))))
+    assert [segment.sampled_ids for segment in trajectory.segments] == [[7]]
+    assert trajectory.num_turns == 2
+
+
+def test_what_goes_on_from_a_prompt_that_was_answered_with_nothing_grows_its_row():
+    trajectory = checked(turns(([1], output()), ([1, 5], output(7))))
+    assert [segment.response_ids for segment in trajectory.segments] == [[5, 7]]
+
+
 def test_a_rollout_that_never_sampled_is_valid():
     trajectory = checked(TrajectoryBuilder(), status=RolloutStatus.CANCELLED)
     assert (trajectory.segments, trajectory.finish_reason) == ((), None)
@@ -183,6 +209,57 @@ def test_tool_calls_are_kept_in_order():
     for name in ("a", "b"):
         builder.add_tool_call(ToolCall(0, name, {}, "", well_formed=True))
     assert [call.name for call in checked(builder).tool_calls] == ["a", "b"]
+
+
+def forest():
+    """Four rows: 1 and 3 fork from 0, 2 shares nothing; a tool call in each."""
+    builder = TrajectoryBuilder()
+    for number, (prompt, said) in enumerate(
+        [([1, 2], (3, 4)), ([1, 2, 3, 5], (6,)), ([9, 9], (7,)), ([9, 9, 7, 1], (8,))]
+    ):
+        fork = "told" if number == 3 else ""
+        builder.add_turn(prompt, output(*said), fork=fork)
+        builder.add_tool_call(ToolCall(number, f"call {number}", {}, "", well_formed=True))
+    return builder
+
+
+def test_rows_that_are_kept_keep_their_parents_under_new_numbers():
+    builder = forest()
+    assert builder.growing[3].parent == 2
+    builder.keep([3, 1, 2])
+    one, root, child = checked(builder).segments
+    assert [s.prompt_ids for s in (one, root, child)] == [[1, 2, 3, 5], [9, 9], [9, 9, 7, 1]]
+    assert (one.parent, one.shared_tokens) == (None, 0), "its parent is gone"
+    assert (child.parent, child.shared_tokens) == (1, 3)
+    assert one.fork_reason == "", "it is the first now"
+    assert (root.fork_reason[:17], child.fork_reason) == ("the prompt differ", "told")
+
+
+def test_tool_calls_stay_with_their_turns_and_go_with_them():
+    builder = forest()
+    builder.keep([1, 3])
+    trajectory = checked(builder)
+    assert [(call.turn, call.name) for call in trajectory.tool_calls] == [
+        (0, "call 1"),
+        (1, "call 3"),
+    ]
+
+
+@pytest.mark.parametrize(("size", "shared"), [(3, [4, 2]), (1, [3, 2]), (0, [2, 2])])
+def test_what_is_cut_from_a_row_is_no_longer_shared(size, shared):
+    builder = turns(([1, 2], output(3, 4, 5)), ([1, 2, 3, 4, 9], output(6)), ([1, 2, 8], output(7)))
+    builder.resize(0, [3, 4, 5][:size])
+    _, *children = checked(builder).segments
+    assert [(child.parent, child.shared_tokens) for child in children] == [
+        (0, tokens) for tokens in shared
+    ]
+
+
+def test_a_row_of_which_nothing_is_left_is_nobodys_parent():
+    builder = turns(([], output(3, 4)), ([3, 5], output(6)))
+    builder.resize(0, [])
+    assert (builder.growing[1].parent, builder.growing[1].shared_tokens) == (None, 0)
+    checked(builder)
 
 
 def test_what_is_recorded_later_does_not_reach_what_was_built():
@@ -259,9 +336,21 @@ def test_check_notices_a_row_that_is_not_aligned(changes):
         {"status": RolloutStatus.FAILED, "error": "E", "reward": 0.0},
         {"status": RolloutStatus.CANCELLED, "reward": 1.0},
         {"turns": ()},
+        {"reward": float("nan")},
+        {"reward": float("inf")},
     ],
 )
 def test_check_notices_a_rollout_that_contradicts_itself(changes):
     trajectory = replace(build(turns(([1], output(7)))), **changes)
     with pytest.raises(AssertionError):
         trajectory.check()
+
+
+@pytest.mark.parametrize("parent", [-1, 1, 2])
+def test_check_notices_a_parent_that_does_not_come_before(parent):
+    trajectory = build(turns(([1, 2], output(7)), ([1, 2, 5], output(9))))
+    first, fork = trajectory.segments
+    assert fork.parent == 0
+    segments = (first, replace(fork, parent=parent))
+    with pytest.raises(AssertionError):
+        replace(trajectory, segments=segments).check()

@@ -229,3 +229,25 @@ async def test_a_row_that_nothing_was_sampled_for_is_refused():
 
     trajectory = await play(Invented)
     assert trajectory.error == ("RolloutError: row 0: nothing was sampled through server_manager")
+
+
+async def test_the_best_of_several_samples_may_be_said_twice():
+    class Several(AgentLoopBase):
+        async def run(self, sampling_params, **kwargs):
+            prompt_ids = await self.apply_chat_template(list(kwargs["raw_prompt"]))
+            outputs = [
+                await self.server_manager.generate(
+                    request_id=uuid4().hex, prompt_ids=prompt_ids, sampling_params=sampling_params
+                )
+                for _ in range(3)
+            ]
+            return [
+                AgentLoopOutput(prompt_ids, o.token_ids, [1] * len(o.token_ids), o.log_probs)
+                for o in outputs
+            ]
+
+    trajectory = await play(Several)
+    assert (trajectory.status, trajectory.error) == ("done", "")
+    said = [renderer().decode(segment.sampled_ids) for segment in trajectory.segments]
+    assert len(said) == 3
+    assert len(set(said)) == 1

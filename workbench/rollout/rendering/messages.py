@@ -37,6 +37,8 @@ def task_messages(fields: Mapping[str, Any]) -> list[Message]:
 def _opening(name: str, said: Any) -> list[Message]:
     if name == "prompt" and isinstance(said, str):
         return [{"role": "user", "content": said}]
+    if name == "prompt" and not isinstance(said, Iterable):
+        raise TaskError(name, f"{said!r}", allowed="a string, or a list of {role, content}")
     messages = check_messages(name, said)
     if not messages:
         raise TaskError(name, "is empty", allowed="at least one message")
@@ -57,6 +59,21 @@ def check_messages(field: str, messages: Any) -> list[Message]:
             raise TaskError(
                 f"{field}[{position}]", f"{message!r}", allowed=f"a role among {', '.join(ROLES)}"
             )
-        if message.get("content") is None and not message.get("tool_calls"):
-            raise TaskError(f"{field}[{position}]", f"{message!r}", allowed="one with content")
+        checked[position] = _with_text(f"{field}[{position}]", message)
     return checked
+
+
+def _with_text(field: str, message: Message) -> Message:
+    """The message with its content as a text; parts that are text are joined."""
+    content = message.get("content")
+    if isinstance(content, str) or (content is None and message.get("tool_calls")):
+        return message
+    if content is None:
+        raise TaskError(field, f"{message!r}", allowed="one with content")
+    parts = content if isinstance(content, list | tuple) else [content]
+    texts = [part.get("text") if isinstance(part, Mapping) else None for part in parts]
+    if not all(isinstance(text, str) for text in texts):
+        raise TaskError(
+            f"{field}.content", f"{content!r}", allowed="a text, or parts that are text"
+        )
+    return {**message, "content": "".join(map(str, texts))}

@@ -88,6 +88,10 @@ def _as_described(
     return stand_in
 
 
+TAKEN = "functions, StatefulTools, tools_of(a class), McpTools"
+"""What tools are made of."""
+
+
 def by_name(tools: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
     """Tools by their names.
 
@@ -95,11 +99,11 @@ def by_name(tools: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
         ConfigError: two have the same name, or one cannot be a tool.
     """
     if not isinstance(tools, Iterable) or isinstance(tools, str | Mapping):
-        raise ConfigError("tools", f"{tools!r}", allowed="a list of functions")
+        raise ConfigError("tools", f"{tools!r}", allowed=f"a list of {TAKEN}")
     made = []
     for item in tools:
-        if not isinstance(item, Tool) and not callable(item):
-            raise ConfigError("tools", f"{item!r}", allowed="functions")
+        if isinstance(item, type) or not (isinstance(item, Tool) or callable(item)):
+            raise ConfigError("tools", f"{item!r}", allowed=TAKEN)
         made.append(item if isinstance(item, Tool) else tool(item))
     return merged([{one.name: one} for one in made])
 

@@ -7,6 +7,7 @@ anywhere. Whatever becomes of the server, each call ends: with its answer or wit
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -16,7 +17,7 @@ from workbench.rollout.tools.base import Tool
 from workbench.rollout.tools.mcp_connection import Connection, HttpServer, Server, StdioServer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -53,6 +54,8 @@ class McpTools:
         words = [command, *args]
         if not command or not all(isinstance(word, str) for word in words):
             raise ConfigError("command", f"{words!r}", allowed="a program and its arguments")
+        if env is not None and not isinstance(env, Mapping):
+            raise ConfigError("env", f"{env!r}", allowed="a mapping of names to texts, or None")
         given = tuple(sorted((env or {}).items()))
         return cls(StdioServer(tuple(words), given, None if cwd is None else str(cwd)), shared)
 

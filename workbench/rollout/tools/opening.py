@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 
 from workbench.errors import ConfigError, RolloutError, TaskError
 from workbench.rollout.tools.base import Tool, ToolSession, ToolSource
-from workbench.rollout.tools.functions import by_name, merged
+from workbench.rollout.tools.functions import TAKEN, by_name, merged
 from workbench.rollout.tools.results import problem_of
 from workbench.rollout.tools.stateful import StatefulTool
 
@@ -38,7 +38,7 @@ class ToolBox:
             ConfigError: one is no tool, or two have one name.
         """
         if not isinstance(tools, Iterable) or isinstance(tools, str | Mapping):
-            raise ConfigError("tools", f"{tools!r}", allowed="a list of functions")
+            raise ConfigError("tools", f"{tools!r}", allowed=f"a list of {TAKEN}")
         made = [item() if _is_stateful(item) else item for item in tools]
         sources = [item for item in made if isinstance(item, ToolSource)]
         plain = by_name(item for item in made if not isinstance(item, ToolSource))

@@ -169,3 +169,9 @@ def test_a_partial_with_a_docstring_of_its_own_is_a_tool():
     here.__annotations__ = {"days": int}
     made = tool(here)
     assert list(made.spec["function"]["parameters"]["properties"]) == ["days"]
+
+
+@pytest.mark.parametrize("given", [[int], [3], "echo", 3])
+def test_what_is_no_tool_is_refused_with_all_that_can_be_one(given):
+    with pytest.raises(ConfigError, match=r"StatefulTools, tools_of\(a class\), McpTools"):
+        by_name(given)
