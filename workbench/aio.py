@@ -28,17 +28,32 @@ POLITE_TICK_S = 0.2
 
 
 class LoopThread:
-    """One event loop on one daemon thread, shared by the blocking calls of one owner."""
+    """One event loop on one daemon thread, shared by the blocking calls of one owner.
+
+    A task that raises SystemExit or KeyboardInterrupt ends, and nothing else does.
+    """
 
     def __init__(self, name: str = "workbench-io") -> None:
         self._loop = asyncio.new_event_loop()
+        self._is_over = False
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        while not self._is_over:
+            # asyncio tells whoever awaits the task, and then ends the loop as well
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                self._loop.run_forever()
         self._loop.close()
+
+    def _stop(self) -> None:
+        self._is_over = True
+        self._loop.stop()
+
+    def running(self) -> asyncio.Task[Any] | None:
+        """The task that it is in at this moment, if any."""
+        return asyncio.current_task(self._loop)
 
     def submit(self, coro: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Start ``coro`` on the loop and return at once."""
@@ -67,7 +82,7 @@ class LoopThread:
         try:
             self.run(_cancel_others(), timeout_s=5)
         finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop.call_soon_threadsafe(self._stop)
             self._thread.join(5)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import threading
 
 import pytest
@@ -88,6 +89,49 @@ def test_closing_cancels_what_still_runs_and_ends_the_thread():
     assert ended.is_set()
     assert future.cancelled()
     assert "test-io" not in {t.name for t in threading.enumerate()}
+
+
+@pytest.mark.parametrize("wish", [SystemExit, KeyboardInterrupt])
+def test_a_task_that_wants_to_leave_the_process_ends_alone(thread, wish):
+    release = threading.Event()
+
+    async def leave():
+        raise wish("enough")
+
+    async def parent():
+        with contextlib.suppress(wish):
+            await asyncio.gather(leave())
+        return "told"
+
+    async def other():
+        while not release.is_set():
+            await asyncio.sleep(0)
+        return "went on"
+
+    going = thread.submit(other())
+    assert thread.submit(parent()).result(WAIT_S) == "told"
+    with pytest.raises(wish, match="enough"):
+        thread.submit(leave()).result(WAIT_S)
+    release.set()
+    assert going.result(WAIT_S) == "went on"
+    assert thread.run(thread_name()) == "test-io"
+    thread.close()
+    assert not thread._thread.is_alive()
+
+
+def test_what_a_loop_is_in_can_be_asked_while_it_is_blocked(thread):
+    blocked, release, tasks = threading.Event(), threading.Event(), []
+
+    async def block():
+        tasks.append(asyncio.current_task())
+        blocked.set()
+        release.wait(WAIT_S)
+
+    going = thread.submit(block())
+    assert blocked.wait(WAIT_S)
+    assert thread.running() is tasks[0]
+    release.set()
+    going.result(WAIT_S)
 
 
 async def test_a_polite_wait_returns_what_the_work_returned(thread):

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
+from workbench.aio import LoopThread
 from workbench.cluster.ports import our_errors
 from workbench.cluster.remote import Remote
-from workbench.errors import PoolError, WorkerDiedError
+from workbench.cluster.sending import packed, pickled
+from workbench.errors import DeadlineError, PoolError, WorkerDiedError
 from workbench.ids import new_id
 from workbench.models import resolve_model
 from workbench.rollout.rendering import Renderer, make_renderer
@@ -20,6 +22,8 @@ from workbench.rollout.stage import RenderStage
 from workbench.rollout.worker import AgentLoopWorker, RolloutSetup
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from workbench.client import LLMServerClient
     from workbench.rollout.tasks import RolloutSpec
     from workbench.rollout.trajectory import Trajectory
@@ -37,12 +41,20 @@ so after every call that goes out; Python's own 5 ms would add up."""
 CANCEL_S = 10.0
 """How long a cancelled rollout may take to come back with what it has."""
 
+GRACE_S = 8.0
+"""How long the event loop of the rollouts may be blocked once a time limit of theirs is over, or
+one of them was cancelled; shorter than a cancelled one is waited for."""
+
+ANSWER_S = 5.0
+"""How long a worker may take to say that it lives; one that does not is replaced."""
+
 
 class _WorkerActor:
     """An :class:`AgentLoopWorker` in a process of its own; takes no core of the cluster's.
 
     It reads the tokenizer while the pool starts, which takes seconds, and gets its client when the
-    pool is ready.
+    pool is ready. Rollouts are played on an event loop of their own, so that the actor's answers
+    whatever they do.
     """
 
     def __init__(self) -> None:
@@ -52,8 +64,11 @@ class _WorkerActor:
         self._worker: AgentLoopWorker | None = None
         self._setup: tuple[bytes, Any] = b"", None
         """The one that came last, as it came and as it is."""
-        self._playing: dict[str, asyncio.Task[Any]] = {}
+        self._loop = LoopThread("rollouts")
+        self._playing: dict[str, asyncio.Task[Trajectory]] = {}
+        """Changed on the rollouts' loop only, as is the next."""
         self._stopped: set[str] = set()
+        self._is_blocked = False
 
     async def load(self, model: str) -> None:
         self._renderer = make_renderer(str(resolve_model(model)), model)
@@ -62,11 +77,36 @@ class _WorkerActor:
         assert self._renderer is not None
         self._worker = AgentLoopWorker(client, self._renderer, self._stage)
 
-    async def run(self, key: str, setup: bytes, spec: RolloutSpec) -> Trajectory:
-        assert self._worker is not None
+    async def run(self, key: str, setup: bytes, spec: RolloutSpec) -> bytes:
+        """The trajectory, packed.
+
+        Raises:
+            DeadlineError: it blocks the event loop of the rollouts beyond its time limit.
+            WorkerDiedError: a task does that is not its own, of whichever rollout; this process is
+                of no use any more.
+        """
         if setup != self._setup[0]:
             self._setup = setup, pickle.loads(setup)
-        playing = asyncio.create_task(self._worker.run(self._setup[1], spec))
+        rules: RolloutSetup = self._setup[1]
+        playing = asyncio.wrap_future(self._loop.submit(self._play(key, rules, spec)))
+        done, _ = await asyncio.wait({playing}, timeout=_longest_s(rules))
+        while not done:  # its time is over, and its loop may clean up as long as it takes
+            if not await self._answers(_nothing()):
+                raise self._blocked(key, rules)
+            done, _ = await asyncio.wait({playing}, timeout=GRACE_S)
+        return packed(playing.result())
+
+    async def cancel(self, key: str) -> None:
+        """The rollout ends as a cancelled one, with what it has sampled."""
+        self._is_blocked |= not await self._answers(self._cancel(key))
+
+    async def can_play(self) -> bool:
+        """Whether no rollout was found to block the others."""
+        return not self._is_blocked
+
+    async def _play(self, key: str, setup: RolloutSetup, spec: RolloutSpec) -> Trajectory:
+        assert self._worker is not None
+        playing = asyncio.create_task(self._worker.run(setup, spec))
         self._playing[key] = playing
         try:
             await asyncio.sleep(0)  # it has begun: if it is cancelled now, its row comes back
@@ -77,15 +117,36 @@ class _WorkerActor:
             del self._playing[key]
             self._stopped.discard(key)
 
-    async def cancel(self, key: str) -> None:
-        """The rollout ends as a cancelled one, with what it has sampled."""
+    async def _cancel(self, key: str) -> None:
         if playing := self._playing.get(key):
             playing.cancel()
         else:
             self._stopped.add(key)  # calls may overtake each other
 
-    async def ping(self) -> None:
-        """Answers while it lives."""
+    async def _answers(self, asked: Coroutine[Any, Any, None]) -> bool:
+        """Whether the rollouts' loop gets to this."""
+        answer = asyncio.wrap_future(self._loop.submit(asked))
+        done, _ = await asyncio.wait({answer}, timeout=GRACE_S)
+        return bool(done)
+
+    def _blocked(self, key: str, setup: RolloutSetup) -> Exception:
+        self._is_blocked = True
+        if key in self._playing and self._loop.running() is self._playing[key]:
+            return DeadlineError(
+                f"the rollout took longer than {setup.timeout_s:g} s, and blocks its worker's "
+                "event loop: await asyncio.to_thread(...) is for calls that take long"
+            )
+        return WorkerDiedError("a task blocks the event loop of the worker that played this")
+
+
+def _longest_s(setup: RolloutSetup) -> float | None:
+    """What a rollout and its reward may take; None for no limit."""
+    limits = 1 if setup.reward is None else 2
+    return None if setup.timeout_s is None else limits * setup.timeout_s
+
+
+async def _nothing() -> None:
+    return
 
 
 class RayWorker:
@@ -124,17 +185,18 @@ class RayWorker:
         """
         async with self._reviving:
             if self._client is not None and not self._closed and not await self.lives():
+                self._actor.kill()  # what it plays comes back as the error of a worker that died
                 self._start()
                 await self.connect(self._client)
 
     async def lives(self) -> bool:
-        """Whether the actor answers."""
+        """Whether the actor answers, and can play."""
         try:
-            with our_errors(PoolError("the worker died")):
-                await self._actor.ask("ping")
-        except PoolError:
+            async with asyncio.timeout(ANSWER_S):
+                with our_errors(PoolError("the worker died")):
+                    return bool(await self._actor.ask("can_play"))
+        except (PoolError, TimeoutError):
             return False
-        return True
 
     async def run(self, setup: RolloutSetup, spec: RolloutSpec) -> Trajectory:
         """Play a rollout there.
@@ -154,18 +216,18 @@ class RayWorker:
 
     async def _play(self, key: str, setup: RolloutSetup, spec: RolloutSpec) -> Trajectory:
         with our_errors(WorkerDiedError("the worker that played this rollout died")):
-            trajectory: Trajectory = await self._actor.ask("run", key, self._sent(setup), spec)
+            sent: bytes = await self._actor.ask("run", key, self._sent(setup), spec)
+        trajectory: Trajectory = pickle.loads(sent)
         return trajectory
 
     def _sent(self, setup: RolloutSetup) -> Any:
         """The setup as it is sent: pickled once, and by itself where it is large."""
         if id(setup) not in self._setups:
             self._setups.clear()  # one batch at a time is the rule; another one is pickled again
-            untyped: Any = ray
-            pickled: bytes = untyped.cloudpickle.dumps(setup)
+            sent = pickled(setup)
             self._setups[id(setup)] = (
                 setup,
-                pickled if len(pickled) <= MESSAGE_BYTES else ray.put(pickled),
+                sent if len(sent) <= MESSAGE_BYTES else ray.put(sent),
             )
         return self._setups[id(setup)][1]
 

@@ -219,11 +219,12 @@ class TrajectoryBuilder:
         Raises:
             RolloutError: names the field.
         """
-        texts = [("ended_by", self.ended_by), *(("notes", note) for note in self.notes)]
+        notes = (("notes", note) for note in _listed(self.notes))
+        texts = [("ended_by", self.ended_by), *notes]
         for name, value in texts:
             if not isinstance(value, str):
                 raise RolloutError(f"trajectory.{name}: {value!r} is no text")
-        for position, message in enumerate(self.messages):
+        for position, message in enumerate(_listed(self.messages)):
             if not isinstance(message, Mapping):
                 raise RolloutError(f"trajectory.messages[{position}]: {message!r} is no message")
 
@@ -234,10 +235,11 @@ class TrajectoryBuilder:
             turns=tuple(self._turns),
             tool_calls=tuple(self._tool_calls),
             messages=tuple(
-                m if isinstance(m, Mapping) else {"content": str(m)} for m in self.messages
+                message if isinstance(message, Mapping) else {"content": str(message)}
+                for message in _listed(self.messages)
             ),
             ended_by=str(self.ended_by),
-            notes=tuple(map(str, self.notes)),
+            notes=tuple(map(str, _listed(self.notes))),
             extra=dict(self.extra),
             **known,
         )
@@ -269,6 +271,11 @@ class TrajectoryBuilder:
             parent=shared.index(most) if most else None,
             shared_tokens=most,
         )
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    """What a loop left where a list belongs."""
+    return value if isinstance(value, list | tuple) else [value]
 
 
 def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:

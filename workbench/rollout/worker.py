@@ -7,6 +7,7 @@ with its error, or cancelled. A plain object; :mod:`workbench.cluster.workers` m
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
 import traceback
 from dataclasses import dataclass, field, replace
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
     from workbench.rollout.stage import RenderStage
     from workbench.rollout.tasks import RolloutSpec
     from workbench.types import SamplingParams
-
-
-CONTAINED = (Exception, SystemExit, KeyboardInterrupt, asyncio.CancelledError)
-"""What a loop, a tool or a reward may raise without taking more than its own row along."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +70,11 @@ class AgentLoopWorker:
         self._stage = stage
 
     async def run(self, setup: RolloutSetup, spec: RolloutSpec) -> Trajectory:
-        """Play one rollout to its end, whatever that is."""
+        """Play one rollout to its end, whatever that is.
+
+        Its loop has the task and the sampling parameters to itself, and may change them. One that
+        blocks the event loop holds up the others, and its time limit counts once it lets go.
+        """
         started = time.monotonic()
         loop: AgentLoopBase | None = None
         error: BaseException | None = None
@@ -81,8 +82,10 @@ class AgentLoopWorker:
         try:
             async with limit:
                 loop = setup.make_loop(self._client, self._renderer, self._stage)
-                await loop.play(setup.sampling_params, spec.task)
-        except CONTAINED as caught:
+                await loop.play(_copied(setup.sampling_params), _copied(spec.task))
+        except GeneratorExit:
+            raise  # nobody awaits this any more
+        except BaseException as caught:  # noqa: BLE001 - it is the row's
             error = caught
         finally:
             for session_id in loop.sessions if loop is not None else ():
@@ -94,6 +97,18 @@ class AgentLoopWorker:
 
     async def revive(self) -> None:
         """It lives as long as its process."""
+
+
+def _copied(given: Mapping[str, Any]) -> dict[str, Any]:
+    """For one rollout alone; what cannot be copied, such as a lock, is shared."""
+    return {name: _copy(value) for name, value in given.items()}
+
+
+def _copy(value: Any) -> Any:
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # noqa: BLE001 - a class of the user's may raise anything
+        return value
 
 
 def _written(
@@ -128,10 +143,12 @@ async def _rewarded(played: Trajectory, setup: RolloutSetup) -> Trajectory:
     try:
         async with limit:
             total, parts = await score(setup.reward, played)
-    except CONTAINED as caught:
+    except GeneratorExit:
+        raise
+    except BaseException as caught:  # noqa: BLE001 - it is the row's
         error = _late("reward", setup, caught) if limit.expired() else caught
         status, told, trace = outcome(error)
-        return replace(played, status=status, error=told, traceback=trace)
+        return replace(played, status=status, reward=None, error=told, traceback=trace)
     return replace(played, reward=total, reward_parts=parts)
 
 
@@ -148,5 +165,18 @@ def outcome(error: BaseException | None) -> tuple[RolloutStatus, str, str]:
     task = asyncio.current_task()
     if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
         return RolloutStatus.CANCELLED, "", ""
-    trace = "".join(traceback.format_exception(error))
-    return RolloutStatus.FAILED, f"{type(error).__name__}: {error}", trace
+    return RolloutStatus.FAILED, f"{type(error).__name__}: {_words(error)}", _trace(error)
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - an error's own text may fail as well
+        return "(it cannot be put in words)"
+
+
+def _trace(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))
+    except Exception:  # noqa: BLE001 - as above: its notes and its causes are anybody's code
+        return ""

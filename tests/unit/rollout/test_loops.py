@@ -200,6 +200,8 @@ async def test_a_rollout_in_which_nothing_was_recorded_is_a_failed_row(past):
     [
         ("ended_by", 3, "ended_by: 3 is no text"),
         ("notes", [7], "notes: 7 is no text"),
+        ("notes", None, "notes: None is no text"),
+        ("messages", None, r"messages\[0\]: None is no message"),
         ("messages", ["s"], r"messages\[0\]: 's' is no message"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import asynccontextmanager
+from typing import ClassVar
 
 import pytest
 
@@ -116,6 +117,105 @@ async def test_a_wish_to_leave_the_process_is_a_failed_row_and_the_process_stays
     assert "SystemExit: enough" in trajectory.error
 
 
+class PanicError(BaseException):
+    """As libraries in Rust raise it; no Exception."""
+
+
+class UnspeakableError(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+def panicking(_):
+    raise PanicError("it panicked")
+
+
+async def panics(_):
+    raise PanicError("it panicked")
+
+
+async def panics_below(_):
+    await asyncio.gather(panics(_))
+
+
+async def says_nothing(_):
+    raise UnspeakableError
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"reward": panicking},
+        {"reward": panics},
+        {"loop": Recited, "after": panics},
+        {"loop": Recited, "after": panics_below},
+    ],
+)
+async def test_an_error_of_any_kind_is_a_failed_row_with_its_tokens(options):
+    trajectory = await play(**options)
+    assert (trajectory.status, trajectory.error) == ("failed", "PanicError: it panicked")
+    assert "in panic" in trajectory.traceback
+    assert trajectory.sampled_tokens == 3
+
+
+async def test_an_error_that_cannot_be_put_in_words_is_a_failed_row_all_the_same():
+    trajectory = await play(loop=Recited, after=says_nothing)
+    assert trajectory.error == "UnspeakableError: (it cannot be put in words)"
+    assert "in says_nothing" in trajectory.traceback
+
+
+async def rewarded_by_itself(loop):
+    loop.trajectory.reward = 0.9
+
+
+@pytest.mark.parametrize(
+    ("reward", "status"), [(raising, "failed"), (lambda _: 0.5, "done"), (None, "done")]
+)
+async def test_a_row_that_is_not_done_has_not_the_loops_own_reward_either(reward, status):
+    trajectory = await play(loop=Recited, after=rewarded_by_itself, reward=reward)
+    given = {"failed": None, "done": 0.5 if reward else 0.9}[status]
+    assert (trajectory.status, trajectory.reward) == (status, given)
+    assert trajectory.reward_parts == {}
+
+
+async def test_a_late_reward_leaves_no_reward_of_the_loops_own():
+    async def slow(_):
+        await asyncio.Event().wait()
+
+    trajectory = await play(loop=Recited, after=rewarded_by_itself, reward=slow, timeout_s=0.05)
+    assert (trajectory.status, trajectory.reward) == ("failed", None)
+    assert trajectory.error.startswith("DeadlineError: the reward")
+
+
+class Meddling(AgentLoopBase):
+    """Changes whatever it is given."""
+
+    seen: ClassVar[list] = []
+
+    async def run(self, sampling_params, *, messages, lock, **task):
+        Meddling.seen.append((sampling_params["max_tokens"], len(messages), lock))
+        sampling_params["max_tokens"] = 1
+        sampling_params["stop"].append("x")
+        messages.append({"role": "assistant", "content": "x"})
+        messages[0]["content"] = "something else"
+        await self.generate(ids("x"), {"max_tokens": 3})
+
+
+async def test_a_loop_that_changes_its_inputs_changes_nobody_elses(monkeypatch):
+    monkeypatch.setattr(Meddling, "seen", [])
+    lock = threading.Lock()  # cannot be copied
+    task = {"messages": [{"role": "user", "content": "q"}], "lock": lock}
+    sampling = {"max_tokens": 8, "stop": []}
+    shared = RolloutSetup("test", Meddling, {}, sampling)
+    async with working() as (worker, _):
+        for number in range(2):
+            played = await worker.run(shared, RolloutSpec(f"t/{number}", "t", number, task))
+            assert played.status == "done", played.error
+    assert Meddling.seen == [(8, 1, lock)] * 2
+    assert played.task == {"messages": [{"role": "user", "content": "q"}], "lock": lock}
+    assert sampling == {"max_tokens": 8, "stop": []}
+
+
 async def test_a_blocking_reward_holds_up_nobody_and_ends_with_the_limit():
     release = threading.Event()
     trajectory = await play(reward=lambda _: release.wait(WAIT_S), timeout_s=0.05)
@@ -203,7 +303,9 @@ async def test_a_rollout_that_is_cancelled_while_it_is_rewarded_keeps_what_it_ha
         await asyncio.Event().wait()
 
     async with working() as (worker, _):
-        trajectory = await cancelled_at(reached, worker, setup(reward=slow))
+        trajectory = await cancelled_at(
+            reached, worker, setup(Recited, after=rewarded_by_itself, reward=slow)
+        )
     assert (trajectory.status, trajectory.reward) == ("cancelled", None)
     assert trajectory.sampled_tokens == 3
 
