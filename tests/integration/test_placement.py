@@ -327,3 +327,46 @@ def test_a_seat_on_a_node_that_is_gone_is_refused_and_what_takes_nothing_goes_el
     assert refused.startswith("late: the node of its place is gone. It needs 16 CPU")
     assert Counter(planned for planned, _ in nodes) == Counter([*SIZES, "extra"] * 2)
     assert all(actual == planned for planned, actual in nodes if planned != "extra")
+
+
+async def rollouts_on_every_node() -> list[tuple[str, str]]:
+    """A loop and a client that only this process knows, on workers all over the cluster."""
+    from workbench.cluster.workers import RayWorker
+    from workbench.rollout.loop import AgentLoopBase
+    from workbench.rollout.tasks import RolloutSpec
+    from workbench.rollout.worker import RolloutSetup
+    from workbench.types import FinishReason, TokenOutput, VersionSpan
+
+    class Client:
+        async def generate(self, *_: Any, **__: Any) -> TokenOutput:
+            return TokenOutput([7], [-0.5], FinishReason.STOP, (VersionSpan(0, 0, 1),), "replica-0")
+
+        def end_session(self, session_id: str) -> None:
+            pass
+
+    class Where(AgentLoopBase):
+        async def run(self, sampling_params: Any, **_: Any) -> None:
+            await self.generate([1, 2], sampling_params)
+            self.trajectory.extra["node"] = ray.get_runtime_context().get_node_id()
+
+    workers = [RayWorker("smollm2-135m") for _ in range(6)]
+    try:
+        client: Any = Client()
+        await asyncio.gather(*(worker.connect(client) for worker in workers))
+        setup = RolloutSetup("where", Where)
+        rows = await asyncio.gather(
+            *(w.run(setup, RolloutSpec(f"t/{n}", "t", n, {})) for n, w in enumerate(workers))
+        )
+    finally:
+        for worker in workers:
+            worker.close()
+    nodes = lab.named([row.extra["node"] for row in rows])
+    return [(str(row.status), node) for row, node in zip(rows, nodes, strict=True)]
+
+
+def test_workers_spread_over_the_nodes_and_play_loops_that_only_their_driver_knows(
+    played: Callable[..., Any],
+) -> None:
+    told = played(rollouts_on_every_node)
+    assert {status for status, _ in told} == {"done"}
+    assert {node for _, node in told} >= {"small", "middle", "large"}

@@ -162,7 +162,9 @@ class RayWorker:
 
     def _start(self) -> None:
         actor: Any = ray.remote(_WorkerActor)
-        handle = actor.options(num_cpus=0, max_concurrency=MAX_ROLLOUTS).remote()
+        handle = actor.options(
+            num_cpus=0, max_concurrency=MAX_ROLLOUTS, scheduling_strategy="SPREAD"
+        ).remote()
         self._actor = Remote(handle)
         self._loading = handle.load.remote(self._model)
 
