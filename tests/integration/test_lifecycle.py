@@ -112,13 +112,14 @@ def test_a_closed_pool_says_so_and_can_be_closed_again() -> None:
 
 
 def test_closing_one_of_two_pools_leaves_the_other_at_work() -> None:
+    was_there = ray.is_initialized()  # the pool that the tests share may be open
     first, second = simulated(1), simulated(1)
     first.close()
     try:
         assert second.generate("Still there?", max_tokens=2).output.token_ids
     finally:
         second.close()
-    assert not ray.is_initialized()
+    assert ray.is_initialized() is was_there
 
 
 async def test_a_wait_can_be_given_up_and_a_batch_closed_in_the_middle_has_cancelled_rows() -> None:

@@ -215,7 +215,7 @@ def test_cancelling_keeps_what_ended_and_frees_the_pool(bench: Workbench) -> Non
 def test_mistakes_are_named_before_anything_is_played(bench: Workbench) -> None:
     with pytest.raises(ConfigError, match=r"agent: unknown agent 'robot' \(allowed: .*tool"):
         bench.rollout(["hi"], "robot")
-    with pytest.raises(ConfigError, match="max_turn: agent 'tool' has no such setting"):
+    with pytest.raises(ConfigError, match="max_turn: is neither a setting of the agent 'tool' nor"):
         bench.rollout(["hi"], "tool", max_turn=3)
     for options, field in [
         ({"reward": 3}, "reward"),
