@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_type_hints
@@ -25,6 +26,14 @@ def tool(function: Callable[..., Any]) -> Tool:
         ConfigError: a parameter has no type hint, no line in the docstring's ``Args:``, or
             cannot be given by its name; names the tool and the parameter.
     """
+    # A method would keep its object, which is one rollout's, in the cache.
+    made = _made if inspect.isfunction(function) else _made.__wrapped__
+    return made(function)
+
+
+@functools.lru_cache(maxsize=256)
+def _made(function: Callable[..., Any]) -> Tool:
+    """Once for all rollouts: reading hints and docstring takes as long as a turn."""
     spec = spec_of(function)
     return Tool(function, spec["function"]["name"], spec)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import gc
 import threading
+import weakref
 
 import pytest
 
@@ -175,3 +177,21 @@ def test_a_partial_with_a_docstring_of_its_own_is_a_tool():
 def test_what_is_no_tool_is_refused_with_all_that_can_be_one(given):
     with pytest.raises(ConfigError, match=r"StatefulTools, tools_of\(a class\), McpTools"):
         by_name(given)
+
+
+def test_an_object_whose_method_is_a_tool_is_kept_by_nobody():
+    class Shop:
+        def buy(self, what: str) -> str:
+            """Buy.
+
+            Args:
+                what: What.
+            """
+            return what
+
+    shop = Shop()
+    kept = weakref.ref(shop)
+    assert tool(shop.buy).name == "buy"
+    del shop
+    gc.collect()
+    assert kept() is None
