@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
 import textwrap
 from typing import Any, Self
+
+from tests.integration.scraping import until
+from workbench import Workbench
 
 OWNER = """
     import json, sys
@@ -81,3 +85,23 @@ def told(text: str, env: dict[str, str], *args: str) -> Any:
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+HELLO = {"role": "user", "content": "Say hello."}
+
+
+def playing_pool(replicas: int, workers: int) -> Workbench:
+    """A pool of this process with worker processes; its engines are simulated, and never stop."""
+    args = {"vocab_size": 49_152, "step_s": 0.002, "stop_token": -1}
+    return Workbench(
+        "smollm2-135m",
+        replicas,
+        engine="simulated",
+        engine_args=args,
+        workers=workers,
+        progress=False,
+    )
+
+
+until_played = functools.partial(until, wait_s=60.0)
+"""A worker that takes another's place reads its tokenizer first."""

@@ -78,9 +78,9 @@ class Server:
         self.process.wait(20)
 
 
-def until(check):
+def until(check, wait_s=WAIT_S):
     """Its first answer that is true."""
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + wait_s
     while not (answer := check()):
         assert time.monotonic() < deadline, f"{check} never became true"
         time.sleep(0.05)

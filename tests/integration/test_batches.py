@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 
+from tests.integration.pools import HELLO, playing_pool, until_played
 from workbench import AgentLoopBase, Workbench
 from workbench.errors import ConfigError, RolloutError
 from workbench.records import read_trajectories
@@ -18,21 +18,16 @@ from workbench.trajectory import RolloutStatus
 from workbench.verl import AgentLoopOutput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from workbench import Rollout, Trajectory
 
 pytestmark = [pytest.mark.ray]
 
-HELLO = {"role": "user", "content": "Say hello."}
-
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Workbench]:
-    args = {"vocab_size": 49_152, "step_s": 0.002, "stop_token": -1}
-    with Workbench(
-        "smollm2-135m", 2, engine="simulated", engine_args=args, workers=2, progress=False
-    ) as made:
+    with playing_pool(2, workers=2) as made:
         yield made
 
 
@@ -60,13 +55,6 @@ def marks(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if "-" in path.name)
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
-
-
 def statuses(rows: list[Trajectory]) -> list[str]:
     return [str(row.status) for row in rows]
 
@@ -80,11 +68,11 @@ def begin(pool: Workbench, given: list[dict[str, Any]], **options: Any) -> Rollo
 
 def test_a_killed_worker_costs_no_rollout(pool: Workbench, tmp_path: Path) -> None:
     rollout = begin(pool, tasks(tmp_path, 6, waiting=(0, 1, 2, 3, 4, 5)))
-    until(lambda: len(marks(tmp_path)) == 6)
+    until_played(lambda: len(marks(tmp_path)) == 6)
     pids = {int(path.read_text()) for path in marks(tmp_path)}
     assert len(pids) == 2
     os.kill(min(pids), signal.SIGKILL)
-    until(lambda: len(marks(tmp_path)) == 9)
+    until_played(lambda: len(marks(tmp_path)) == 9)
     (tmp_path / "go").touch()
     rows = rollout.result(60)
     assert statuses(rows) == ["done"] * 6
@@ -97,7 +85,7 @@ def test_a_batch_that_was_stopped_goes_on_and_what_had_ended_is_kept(
     pool: Workbench, tmp_path: Path
 ) -> None:
     rollout = begin(pool, tasks(tmp_path, 4, waiting=(1, 3)))
-    until(lambda: rollout.snapshot().done == 2)
+    until_played(lambda: rollout.snapshot().done == 2)
     with pytest.raises(RolloutError, match="still runs"):
         rollout.resume()
     rollout.cancel()
@@ -115,7 +103,7 @@ def test_a_file_that_rows_are_kept_in_lets_the_same_call_go_on(
 ) -> None:
     kept, given = tmp_path / "rows.jsonl", tasks(tmp_path, 4, waiting=(1, 3))
     rollout = begin(pool, given, keep=kept)
-    until(lambda: rollout.snapshot().done == 2)
+    until_played(lambda: rollout.snapshot().done == 2)
     rollout.cancel()
     assert len(read_trajectories(kept)) == 2
     with kept.open("ab") as file:
@@ -136,7 +124,7 @@ def test_a_file_that_rows_are_kept_in_lets_the_same_call_go_on(
 def test_what_is_gone_on_with_is_kept_too(pool: Workbench, tmp_path: Path) -> None:
     kept = tmp_path / "rows.jsonl"
     rollout = begin(pool, tasks(tmp_path, 3, waiting=(1,)), keep=kept)
-    until(lambda: rollout.snapshot().done == 2)
+    until_played(lambda: rollout.snapshot().done == 2)
     rollout.cancel()
     (tmp_path / "go").touch()
     assert statuses(rollout.resume().result(60)) == ["done"] * 3

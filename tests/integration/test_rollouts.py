@@ -181,7 +181,7 @@ def test_a_cancelled_rollout_keeps_the_turns_it_had_and_a_dead_worker_is_replace
     class TurnThenWait(AgentLoopBase):
         async def run(self, sampling_params: Any, **_: Any) -> None:
             await self.generate(self.renderer.prompt([HELLO]), sampling_params)
-            await asyncio.sleep(600)
+            await asyncio.Event().wait()
 
     class Leave(AgentLoopBase):
         async def run(self, sampling_params: Any, **_: Any) -> None:

@@ -15,24 +15,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.integration.pools import HELLO, playing_pool, until_played
 from workbench import AgentLoopBase, Workbench
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from workbench import Rollout, Trajectory
 
 pytestmark = [pytest.mark.ray]
 
-HELLO = {"role": "user", "content": "Say hello."}
-
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Workbench]:
-    args = {"vocab_size": 49_152, "step_s": 0.002, "stop_token": -1}
-    with Workbench(
-        "smollm2-135m", 1, engine="simulated", engine_args=args, workers=1, progress=False
-    ) as made:
+    with playing_pool(1, workers=1) as made:
         yield made
 
 
@@ -72,13 +68,6 @@ def begin(pool: Workbench, folder: Path, *deeds: str, **options: Any) -> Rollout
     return pool.rollout(tasks, Harmful, sampling_params={"max_tokens": 4}, **options)
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
-
-
 def ends(rows: list[Trajectory]) -> list[tuple[str, int, int]]:
     for row in rows:
         row.check()
@@ -89,7 +78,7 @@ def test_whatever_a_loop_raises_or_leaves_behind_is_its_own_row(
     pool: Workbench, tmp_path: Path
 ) -> None:
     rollout = begin(pool, tmp_path, "waits", "leaves", "panics", "locks")
-    until(lambda: rollout.snapshot().failed == 3)
+    until_played(lambda: rollout.snapshot().failed == 3)
     (tmp_path / "go").touch()
     rows = rollout.result(60)
     assert ends(rows) == [("done", 4, 1), *[("failed", 4, 1)] * 3]
@@ -103,7 +92,7 @@ def test_a_loop_that_blocks_beyond_its_time_is_a_failed_row_and_the_others_are_p
     pool: Workbench, tmp_path: Path
 ) -> None:
     rollout = begin(pool, tmp_path, "waits", "blocks", timeout_s=5.0)
-    until((tmp_path / "blocked").exists)
+    until_played((tmp_path / "blocked").exists)
     (tmp_path / "go").touch()
     rows = rollout.result(120)
     assert ends(rows) == [("done", 4, 2), ("failed", 0, 1)]
@@ -115,7 +104,7 @@ def test_a_batch_that_is_stopped_while_a_loop_blocks_ends_and_the_next_one_is_pl
 ) -> None:
     (tmp_path / "waits").touch()
     rollout = begin(pool, tmp_path, "blocks")
-    until((tmp_path / "blocked").exists)
+    until_played((tmp_path / "blocked").exists)
     rollout.cancel()
     assert ends(rollout.result(60)) == [("cancelled", 0, 1)]
     assert ends(begin(pool, tmp_path, "nothing").result(60)) == [("done", 4, 1)]
@@ -123,7 +112,7 @@ def test_a_batch_that_is_stopped_while_a_loop_blocks_ends_and_the_next_one_is_pl
 
 def test_a_worker_that_answers_no_more_is_replaced(pool: Workbench, tmp_path: Path) -> None:
     rollout = begin(pool, tmp_path, "waits")
-    until((tmp_path / "waits").exists)
+    until_played((tmp_path / "waits").exists)
     deaf = int((tmp_path / "waits").read_text())
     os.kill(deaf, signal.SIGSTOP)
     try:

@@ -127,12 +127,12 @@ class AgentLoopBase(VerlNames, ABC):
         Raises:
             RolloutError: the engine failed on this generation; what it sampled is recorded.
         """
-        session = session or self.session_id
-        self.sessions.add(session)
-        output = await self.client.generate(
-            session, prompt_ids=prompt_ids, sampling_params=sampling_params
+        output = await self.server_manager.generate(
+            session or self.session_id,
+            prompt_ids=prompt_ids,
+            sampling_params=sampling_params,
+            fork=fork,
         )
-        self.trajectory.add_turn(prompt_ids, output, fork)
         if output.finish_reason is FinishReason.ERROR:
             raise RolloutError(f"the engine of {output.replica_id} failed on this generation")
         return output

@@ -120,8 +120,8 @@ def prepare(
     rules = BatchRules(**_taken(BatchRules, more))
     context = ContextRules(max_tokens=model_tokens, **_taken(ContextRules, more))
     check_loop_args(name, loop, more)
-    check_options(n, sampling_params, reward, timeout_s)
-    specs = rollout_specs(tasks, loop, n + rules.spare)
+    check_options(sampling_params, reward, timeout_s)
+    specs = rollout_specs(tasks, loop, n, spare=rules.spare)
     sampling = normalised(sampling_params or {})
     check_sampling_params(sampling)
     check_sampling_values(sampling)
@@ -168,10 +168,8 @@ def _known_args(loop: type[AgentLoopBase]) -> set[str]:
     return found - {"client", "renderer", "stage", "context"}
 
 
-def check_options(n: Any, sampling_params: Any, reward: Any, timeout_s: Any) -> None:
+def check_options(sampling_params: Any, reward: Any, timeout_s: Any) -> None:
     """Refuse options of a batch that would fail every one of its rollouts."""
-    if not isinstance(n, int) or n < 1:
-        raise ConfigError("n", f"{n!r}", allowed="a whole number from 1")
     if not isinstance(sampling_params or {}, Mapping):
         raise ConfigError("sampling_params", f"{sampling_params!r}", allowed="a mapping")
     if reward is not None and not callable(reward):

@@ -116,14 +116,18 @@ class RecordingClient:
         *,
         prompt_ids: Sequence[int],
         sampling_params: SamplingParams,
+        fork: str = "",
         **more: Any,
     ) -> TokenOutput:
-        """See :meth:`LLMServerClient.generate`. The session ends with the rollout."""
+        """See :meth:`LLMServerClient.generate`. The session ends with the rollout.
+
+        ``fork``: why the prompt does not continue any turn, where the loop knows.
+        """
         self._sessions.add(request_id)
         output = await self._client.generate(
             request_id, prompt_ids=prompt_ids, sampling_params=sampling_params, **more
         )
-        self._trajectory.add_turn(prompt_ids, output)
+        self._trajectory.add_turn(prompt_ids, output, fork)
         return output
 
 

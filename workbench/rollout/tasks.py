@@ -73,8 +73,10 @@ def _task(item: Any, position: int) -> dict[str, Any]:
     raise TaskError(f"tasks[{position}]", f"{item!r}", allowed="a string or a mapping")
 
 
-def rollout_specs(tasks: Tasks, loop: type[AgentLoopBase], n: int) -> list[RolloutSpec]:
-    """``n`` rollouts of each task, the rollouts of a task side by side.
+def rollout_specs(
+    tasks: Tasks, loop: type[AgentLoopBase], n: int, *, spare: int = 0
+) -> list[RolloutSpec]:
+    """``n`` rollouts of each task and ``spare`` ones, the rollouts of a task side by side.
 
     Raises:
         TaskError: a task lacks what the loop needs; names the task and the field.
@@ -91,9 +93,10 @@ def rollout_specs(tasks: Tasks, loop: type[AgentLoopBase], n: int) -> list[Rollo
             field = f"tasks[{position}]" + (f".{error.field}" if error.field != "task" else "")
             problem = f"{error.problem} ({place})" if place else error.problem
             raise TaskError(field, problem, allowed=error.allowed or None) from None
+    indices = range(n + spare)
     return [
         RolloutSpec(f"task-{position}/{index}", f"task-{position}", index, task)
-        for (position, (_, task)), index in itertools.product(enumerate(placed), range(n))
+        for (position, (_, task)), index in itertools.product(enumerate(placed), indices)
     ]
 
 
