@@ -19,6 +19,9 @@
     │   ├── ReplicaLostError       … it cannot be reached just now; it may be back
     │   └── NoProgressError        … several attempts in a row brought no token
     ├── DeadlineError              a deadline passed
+    ├── StreamError                a stream stopped, and not because its tasks were used up
+    │   └── StreamEndedError       … it has handed out all that it had
+    ├── LearnerDiedError           a learner's process ended
     └── RolloutError               a rollout cannot go on (what a failed row carries)
 
 Every error survives pickling with its attributes, since errors cross Ray.
@@ -152,6 +155,18 @@ class NoProgressError(ReplicaError):
 
 class DeadlineError(WorkbenchError, TimeoutError):
     """A deadline passed before the work was done."""
+
+
+class StreamError(WorkbenchError):
+    """A stream stopped for a reason that is not its data's end; says which."""
+
+
+class StreamEndedError(StreamError):
+    """A stream has handed out all that it had: its tasks are used up, or it was stopped."""
+
+
+class LearnerDiedError(WorkbenchError):
+    """The process of a learner ended. What it had saved is there."""
 
 
 class RolloutError(WorkbenchError):

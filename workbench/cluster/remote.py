@@ -52,7 +52,10 @@ class Remote:
         """
         if self.gone:
             raise ClusterGoneError
-        reply = getattr(self.handle, method).remote(*args, **options)
+        return await self.answer(getattr(self.handle, method).remote(*args, **options))
+
+    async def answer(self, reply: Any) -> Any:
+        """What a call that is under way returns; errors as those of :meth:`ask`."""
         return await (self._vigil.answer(reply) if self._vigil else reply)
 
     def tell(self, method: str, *args: Any) -> None:

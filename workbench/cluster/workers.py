@@ -175,7 +175,7 @@ class RayWorker:
             ConfigError: the model has no tokenizer, or no chat template.
         """
         with our_errors(PoolError("a rollout worker died while it started")):
-            await self._loading
+            await self._actor.answer(self._loading)
             await self._actor.ask("connect", client)
         self._client = client
 
@@ -183,13 +183,16 @@ class RayWorker:
         """Have an actor that can play: the one that there is, or another in its place.
 
         Raises:
-            PoolError: the new one died, too.
+            PoolError: the new one died, too, or there is no cluster any more to start it in.
         """
         async with self._reviving:
-            if self._client is not None and not self._closed and not await self.lives():
-                self._actor.kill()  # what it plays comes back as the error of a worker that died
-                self._start()
-                await self.connect(self._client)
+            if self._client is None or self._closed or await self.lives():
+                return
+            if self._actor.gone:
+                raise PoolError("the cluster that the rollout workers ran in is gone")
+            self._actor.kill()  # what it plays comes back as the error of a worker that died
+            self._start()
+            await self.connect(self._client)
 
     async def lives(self) -> bool:
         """Whether the actor answers, and can play."""

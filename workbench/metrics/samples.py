@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from workbench.types import ByFields
 
 if TYPE_CHECKING:
+    from workbench.metrics.streams import StreamSnapshot
     from workbench.types import PoolSnapshot, RoutingEvent
 
 
@@ -72,6 +73,8 @@ class RolloutSnapshot(ByFields):
     """Times that a rollout was played again."""
     limit: int = 0
     """Rollouts that may be in flight just now, by what the pool can take; 0 when unknown."""
+    stream: StreamSnapshot | None = None
+    """Of a stream, whose ``total`` is 0 where nobody knows how many tasks it has."""
 
     @property
     def ended(self) -> int:
