@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from workbench.cluster.manager import LLMServerManager
     from workbench.config import RoutingConfig
     from workbench.errors import WorkbenchError
-    from workbench.facade import Reply, Rollout, Workbench
+    from workbench.facade import Learner, Reply, Rollout, Stream, Workbench
     from workbench.prometheus import (
         reload_prometheus,
         update_prometheus_config,
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from workbench.rollout.tools import McpTools, StatefulTool, calculator, tool
     from workbench.rollout.trajectory import Trajectory
     from workbench.rollout.worker import AgentLoopWorker
+    from workbench.stream.manager import FullyAsyncAgentLoopManager
+    from workbench.stream.rules import StreamRules
     from workbench.types import FinishReason, TokenOutput, VersionSpan
 
 __version__ = "0.1.0"
@@ -40,10 +42,12 @@ _HOMES = {
     "AgentLoopManager": "workbench.rollout.manager",
     "AgentLoopWorker": "workbench.rollout.worker",
     "FinishReason": "workbench.types",
+    "FullyAsyncAgentLoopManager": "workbench.stream.manager",
     "FullyAsyncLLMServerClient": "workbench.client",
     "GlobalRequestLoadBalancer": "workbench.balancer",
     "LLMServerClient": "workbench.client",
     "LLMServerManager": "workbench.cluster.manager",
+    "Learner": "workbench.facade",
     "McpTools": "workbench.rollout.tools",
     "Reply": "workbench.facade",
     "Rollout": "workbench.facade",
@@ -51,6 +55,8 @@ _HOMES = {
     "RoutingConfig": "workbench.config",
     "SingleTurnAgentLoop": "workbench.rollout.single_turn",
     "StatefulTool": "workbench.rollout.tools",
+    "Stream": "workbench.facade",
+    "StreamRules": "workbench.stream.rules",
     "TokenOutput": "workbench.types",
     "ToolAgentLoop": "workbench.rollout.tool_loop",
     "ToolLimits": "workbench.rollout.tool_loop",
@@ -73,10 +79,12 @@ __all__ = [
     "AgentLoopManager",
     "AgentLoopWorker",
     "FinishReason",
+    "FullyAsyncAgentLoopManager",
     "FullyAsyncLLMServerClient",
     "GlobalRequestLoadBalancer",
     "LLMServerClient",
     "LLMServerManager",
+    "Learner",
     "McpTools",
     "Reply",
     "Rollout",
@@ -84,6 +92,8 @@ __all__ = [
     "RoutingConfig",
     "SingleTurnAgentLoop",
     "StatefulTool",
+    "Stream",
+    "StreamRules",
     "TokenOutput",
     "ToolAgentLoop",
     "ToolLimits",

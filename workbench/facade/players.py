@@ -11,18 +11,22 @@ from workbench.cluster.workers import RayWorker
 from workbench.decoding import remember
 from workbench.errors import ConfigError
 from workbench.models import resolve_model
+from workbench.rollout.crew import Crew
 from workbench.rollout.keeping import Keeper
-from workbench.rollout.manager import AgentLoopManager, prepare, try_making
+from workbench.rollout.manager import prepare, try_making
+from workbench.rollout.pace import Places
 from workbench.rollout.rendering import Renderer, make_renderer
 from workbench.rollout.stage import RenderStage
 from workbench.rollout.worker import AgentLoopWorker
+from workbench.stream.manager import FullyAsyncAgentLoopManager
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from workbench.client import LLMServerClient
     from workbench.engines.base import EngineLimits
-    from workbench.rollout.run import Batch, RolloutRun, WorkerPort
+    from workbench.rollout.crew import WorkerPort
+    from workbench.rollout.run import Batch, RolloutRun
     from workbench.rollout.tasks import Tasks
 
 
@@ -39,6 +43,8 @@ class Players:
         self._model = model
         self._count = count
         self._workers: list[WorkerPort] = []
+        self._crew = Crew(self._workers)
+        self._places: Places | None = None
         self._stage = RenderStage()
         """Of rollouts that are played in this process."""
         self._is_ready = False
@@ -95,10 +101,7 @@ class Players:
         Raises:
             ConfigError: ``keep`` cannot be written, or is of another batch.
         """
-        await self.ready(client)
-        await asyncio.gather(*(worker.revive() for worker in self._workers))
-        pad_id = (await self.renderer()).pad_id
-        manager = AgentLoopManager(self._workers, concurrency=capacity, pad_id=pad_id)
+        manager = await self.manager(client, capacity)
         name = f"{batch.setup.agent}-{secrets.token_hex(3)}"
         if keep is None:
             return manager.play(batch, name=name)
@@ -111,6 +114,19 @@ class Players:
         known = {row.rollout_id for row in kept}
         rows = [*kept, *(row for row in batch.played if row.rollout_id not in known)]
         return manager.play(replace(batch, played=rows), name=name, keeper=keeper)
+
+    async def manager(self, client: LLMServerClient, capacity: int) -> FullyAsyncAgentLoopManager:
+        """Who plays batches and groups, on the same workers and in the same places.
+
+        Args:
+            client: samples.
+            capacity: rollouts that the engines take at once; later the pool's load says.
+        """
+        await self.ready(client)
+        await asyncio.gather(*(worker.revive() for worker in self._workers))
+        self._places = self._places or Places(capacity)
+        pad_id = (await self.renderer()).pad_id
+        return FullyAsyncAgentLoopManager(self._crew, concurrency=self._places, pad_id=pad_id)
 
     async def renderer(self) -> Renderer:
         """The model's, read when it is first needed."""

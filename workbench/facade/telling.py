@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import pickle
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from workbench.metrics.samples import RolloutSnapshot
-    from workbench.rollout.run import RolloutRun
     from workbench.trajectory import Trajectory
 
 MESSAGE_BYTES = 4 * 2**20
@@ -27,12 +26,21 @@ LAST_MESSAGES = 5
 logger = logging.getLogger(__name__)
 
 
+class Told(Protocol):
+    """A batch or a stream."""
+
+    @property
+    def name(self) -> str: ...
+    def trajectories(self) -> list[Trajectory]: ...
+    def snapshot(self) -> RolloutSnapshot: ...
+
+
 class Teller:
     """Tells of ``run`` through ``note``. Whatever goes wrong hurts the batch in no way."""
 
     def __init__(
         self,
-        run: RolloutRun,
+        run: Told,
         note: Callable[[RolloutSnapshot, list[Trajectory]], Awaitable[None]],
     ) -> None:
         self._run = run
@@ -49,6 +57,7 @@ class Teller:
         except Exception:
             logger.debug("the pool did not hear of %s", self._run.name, exc_info=True)
             return False
+        self._told &= {trajectory.rollout_id for trajectory in self._run.trajectories()}
         self._told.update(trajectory.rollout_id for trajectory in ended[:dealt_with])
         return dealt_with == len(ended)
 

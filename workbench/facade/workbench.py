@@ -18,12 +18,12 @@ from workbench.cluster.verbs import ManagerVerbs
 from workbench.errors import ConfigError, NoRoomError, PoolClosedError
 from workbench.facade import cells
 from workbench.facade.asking import Reply, ask
-from workbench.facade.batches import Batches
 from workbench.facade.looks import pool_html, pool_text
 from workbench.facade.opening import open_pool
 from workbench.facade.progress import Progress
 from workbench.facade.replica import Replica
 from workbench.facade.routing import Routing
+from workbench.facade.streams import Streams
 from workbench.showing import bundle
 from workbench.views import view
 
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from workbench.config import PoolConfig, RoutingConfig
     from workbench.engines.base import EngineLimits
     from workbench.facade.handle import Rollout
+    from workbench.facade.learner import Learner
     from workbench.facade.reach import Reach
+    from workbench.facade.stream import Stream
     from workbench.metrics.feed import Feed
     from workbench.rollout.rendering import Message
     from workbench.supervision import SupervisionConfig
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Workbench(Batches):
+class Workbench(Streams):
     """A pool of replicas of one model, ready when the constructor returns.
 
     With nothing but the ``name`` of a pool that runs, the object is *attached* to that pool: all
@@ -122,6 +124,8 @@ class Workbench(Batches):
         self._asked = model, name, address, workers, detached, given
         self._progress = progress
         self._rollouts: weakref.WeakSet[Rollout] = weakref.WeakSet()
+        self._streams: dict[str, Stream] = {}
+        self._learners: dict[str, Learner] = {}
         self._dashboards: dict[str, Any] = {}
         self._closed = False
         self._steps = contextlib.ExitStack()
@@ -167,6 +171,7 @@ class Workbench(Batches):
         """Be what another object of the same cell was; that one is closed, its pool is not."""
         self._pool, self._steps = former._pool, former._steps
         self._rollouts, self._dashboards = former._rollouts, former._dashboards
+        self._streams, self._learners = former._streams, former._learners
         former._closed = True
         cells.remove(former)
         versions = sorted(set(self.weight_versions().values()))
@@ -319,6 +324,10 @@ class Workbench(Batches):
         cells.remove(self)
         for rollout in list(self._rollouts):
             self._steps.callback(rollout.cancel)
+        for learner in self._learners.values():
+            self._steps.callback(learner.close)
+        for stream in self._streams.values():
+            self._steps.callback(stream.close)
         for dashboard in self._dashboards.values():
             self._steps.callback(dashboard.close)
         self._steps.close()  # from the last to the first

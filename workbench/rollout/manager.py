@@ -14,18 +14,22 @@ from workbench.engines.vllm_args import check_sampling_params, check_sampling_va
 from workbench.errors import ConfigError
 from workbench.rollout.agents import agent_loop
 from workbench.rollout.context import ContextRules
+from workbench.rollout.crew import Crew
 from workbench.rollout.ledger import BatchRules
-from workbench.rollout.run import Batch, RolloutRun, WorkerPort
+from workbench.rollout.pace import Places
+from workbench.rollout.run import Batch, RolloutRun
 from workbench.rollout.tasks import Tasks, rollout_specs
 from workbench.rollout.worker import RolloutSetup
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from workbench.client import LLMServerClient
     from workbench.rollout.batch import RolloutBatch
+    from workbench.rollout.crew import WorkerPort
     from workbench.rollout.keeping import Keeper
     from workbench.rollout.loop import AgentLoopBase
+    from workbench.rollout.pace import PoolLoad
     from workbench.rollout.rendering import Renderer
     from workbench.rollout.rewards import Reward
     from workbench.types import SamplingParams
@@ -35,19 +39,35 @@ class AgentLoopManager:
     """Plays batches on a fixed set of workers.
 
     Args:
-        workers: at least one.
-        concurrency: rollouts that the pool's engines take at once.
+        workers: at least one; or a crew, which others share.
+        concurrency: rollouts in flight, at most; or places, which others share.
         pad_id: fills the batch tensors.
     """
 
-    def __init__(self, workers: Sequence[WorkerPort], *, concurrency: int, pad_id: int) -> None:
+    def __init__(
+        self, workers: Sequence[WorkerPort] | Crew, *, concurrency: int | Places, pad_id: int
+    ) -> None:
         if not workers:
             raise ConfigError("workers", "none", allowed="at least one")
-        if concurrency < 1:
+        if isinstance(concurrency, int) and concurrency < 1:
             raise ConfigError("concurrency", f"{concurrency!r}", allowed="a whole number from 1")
-        self._workers = workers
-        self._concurrency = concurrency
+        self._crew = workers if isinstance(workers, Crew) else Crew(workers)
+        self._places = concurrency if isinstance(concurrency, Places) else Places(concurrency)
         self._pad_id = pad_id
+
+    @property
+    def free(self) -> int:
+        """Rollouts that could begin at once, by the pool's load."""
+        return self._places.free
+
+    @property
+    def limit(self) -> int:
+        """Rollouts that may be in flight, by the pool's load."""
+        return self._places.limit
+
+    def look(self, load: PoolLoad) -> None:
+        """Have as many in flight as the pool can take, as it stands."""
+        self._places.look(load)
 
     def start(self, tasks: Tasks, **options: Any) -> RolloutRun:
         """Begin a batch; needs a running event loop. Options as in :func:`prepare`."""
@@ -59,18 +79,20 @@ class AgentLoopManager:
         *,
         name: str | None = None,
         keeper: Keeper | None = None,
+        on_begin: Callable[[], None] | None = None,
     ) -> RolloutRun:
         """Begin a batch that was prepared; without a name it is given one.
 
-        A keeper writes down what ends.
+        A keeper writes down what ends. ``on_begin`` is called as each rollout gets its place.
         """
         return RolloutRun(
             batch,
-            self._workers,
-            capacity=self._concurrency,
+            self._crew,
+            self._places,
             pad_id=self._pad_id,
             name=name,
             keeper=keeper,
+            on_begin=on_begin,
         )
 
     async def generate_sequences(self, tasks: Tasks, **options: Any) -> RolloutBatch:

@@ -7,6 +7,7 @@ flight means less done. The limit gives way at once and comes back slowly.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from workbench.types import ReplicaState
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from workbench.types import ReplicaSnapshot
 
@@ -61,12 +63,10 @@ class Pace:
 
     Args:
         capacity: requests that the engines' batches hold; where it begins.
-        ceiling: rollouts that may be in flight at all; None for no bound of one's own.
     """
 
-    def __init__(self, capacity: int, ceiling: int | None = None) -> None:
+    def __init__(self, capacity: int) -> None:
         self._capacity = self._most = capacity
-        self._ceiling = ceiling
         self._preempted: dict[str, int] = {}
         self.limit = self._bounded(capacity)
 
@@ -87,15 +87,18 @@ class Pace:
         return self.limit
 
     def _bounded(self, limit: int) -> int:
-        most = self._capacity if self._ceiling is None else min(self._ceiling, self._capacity)
-        return max(1, min(limit, most))
+        return max(1, min(limit, self._capacity))
 
 
 class Gate:
-    """Lets so many in at once, in the order of asking; how many may change at any time."""
+    """Lets so many in at once, in the order of asking; how many may change at any time.
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    Args:
+        limit: None lets everybody in.
+    """
+
+    def __init__(self, limit: int | None) -> None:
+        self._limit = sys.maxsize if limit is None else limit
         self._is_opening = False
         self._waiting: deque[asyncio.Future[None]] = deque()
         self.inside = 0
@@ -137,3 +140,33 @@ class Gate:
                 place.set_result(None)
         if begun == AT_ONCE:
             self._open()
+
+
+class Places:
+    """The places in flight that all batches and streams of one pool's handle share.
+
+    Args:
+        capacity: requests that the engines' batches hold.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._pace = Pace(capacity)
+        self._gate = Gate(self._pace.limit)
+
+    @property
+    def limit(self) -> int:
+        """How many there are, by the pool's load."""
+        return self._pace.limit
+
+    @property
+    def free(self) -> int:
+        """Those that nobody has."""
+        return max(0, self.limit - self._gate.inside)
+
+    def look(self, load: PoolLoad) -> None:
+        """Have as many as the pool can take, as it stands."""
+        self._gate.set_limit(self._pace.look(load, self._gate.inside))
+
+    def pass_through(self) -> AbstractAsyncContextManager[None]:
+        """Wait for a place and have it."""
+        return self._gate.pass_through()

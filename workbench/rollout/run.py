@@ -7,28 +7,27 @@ worker died is played again elsewhere, once; the others are untouched.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from workbench.errors import FieldError, PoolError, WorkerDiedError
+from workbench.errors import FieldError, WorkerDiedError
 from workbench.records import trajectory_frame
 from workbench.rollout.batch import RolloutBatch, make_batch
 from workbench.rollout.ledger import BatchRules, Ledger, LeftOut
-from workbench.rollout.pace import Gate, Pace, PoolLoad
+from workbench.rollout.pace import Gate, Places, PoolLoad
 from workbench.rollout.summary import cause_of, summary
 from workbench.rollout.trajectory import RolloutStatus, Trajectory
 from workbench.rollout.worker import RolloutSetup, outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Sequence
 
     import pandas as pd
 
     from workbench.metrics.samples import RolloutSnapshot
+    from workbench.rollout.crew import Crew
     from workbench.rollout.keeping import Keeper
     from workbench.rollout.tasks import RolloutSpec
 
@@ -36,22 +35,6 @@ _numbers = count(1)
 
 REFUSALS = frozenset(kind.__name__ for kind in FieldError.__subclasses__())
 """What is refused once is refused again: it is not tried another time."""
-
-
-class WorkerPort(Protocol):
-    """Plays rollouts, here or in another process. Cancelling a call stops its rollout."""
-
-    async def run(self, setup: RolloutSetup, spec: RolloutSpec) -> Trajectory:
-        """Play one to its end.
-
-        Raises:
-            WorkerDiedError: the process that played it ended.
-        """
-        ...
-
-    async def revive(self) -> None:
-        """Be able to play again, where it was not."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,31 +56,34 @@ class RolloutRun:
 
     Args:
         batch: what is played.
-        workers: who plays it.
-        capacity: rollouts that the pool's engines take at once.
+        crew: who plays it.
+        places: that it shares with whatever else the pool plays.
         pad_id: fills the batch tensors.
         name: tells it apart.
         keeper: writes down what ends.
+        on_begin: called as each rollout gets its place.
     """
 
     def __init__(
         self,
         batch: Batch,
-        workers: Sequence[WorkerPort],
+        crew: Crew,
+        places: Places,
         *,
-        capacity: int,
         pad_id: int,
         name: str | None = None,
         keeper: Keeper | None = None,
+        on_begin: Callable[[], None] | None = None,
     ) -> None:
         self.setup = batch.setup
         self.batch_of = batch
         self.name = name or f"rollouts-{next(_numbers)}"
-        self._workers = workers
-        self._load: Counter[int] = Counter()
-        self._broken: set[int] = set()
-        self._pace = Pace(capacity, batch.rules.concurrency)
-        self._gate = Gate(self._pace.limit)
+        self._crew = crew
+        self._places = places
+        self._most = batch.rules.concurrency
+        self._gate = Gate(self._most)
+        self._begun = self._running = 0
+        self._on_begin = on_begin or (lambda: None)
         self._pad_id = pad_id
         self._keeper = keeper
         self._ledger = Ledger(batch.specs, batch.n, batch.rules)
@@ -121,29 +107,39 @@ class RolloutRun:
 
     def cancel(self) -> None:
         """Stop what has not ended; it becomes cancelled rows. What has ended stays."""
-        self._stop(self._tasks)
+        self.stop(self._tasks)
 
-    def _stop(self, rollout_ids: Iterable[str]) -> None:
+    def stop(self, rollout_ids: Iterable[str]) -> None:
+        """As :meth:`cancel`, some of them."""
         for rollout_id in rollout_ids:
             if rollout_id not in self._stopped:
                 self._stopped.add(rollout_id)
                 self._tasks[rollout_id].cancel()
 
+    def unended(self) -> list[str]:
+        """Rollouts that have not ended."""
+        return [name for name in self._tasks if name not in self._ledger]
+
+    @property
+    def waiting(self) -> int:
+        """Rollouts that have not begun."""
+        return len(self._tasks) - self._begun
+
     def look(self, load: PoolLoad) -> None:
         """Begin as many as the pool can take, as it stands."""
-        self._gate.set_limit(self._pace.look(load, self._gate.inside))
+        self._places.look(load)
 
     def snapshot(self) -> RolloutSnapshot:
         """Where it stands."""
         return summary(
             self._ledger,
             agent=self.setup.agent,
-            running=self._gate.inside,
+            running=self._running,
             wall_s=self._wall_s or time.monotonic() - self._started_s,
             name=self.name,
             started_s=self._began_s,
             retried=self._retried,
-            limit=self._pace.limit,
+            limit=min(self._most or self._places.limit, self._places.limit),
         )
 
     @property
@@ -183,14 +179,20 @@ class RolloutRun:
 
     async def _play(self, spec: RolloutSpec) -> None:
         try:
-            async with self._gate.pass_through():
-                played = await self._to_the_end(spec)
+            async with self._gate.pass_through(), self._places.pass_through():
+                self._begun += 1
+                self._running += 1
+                self._on_begin()
+                try:
+                    played = await self._to_the_end(spec)
+                finally:
+                    self._running -= 1
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - it is the row's
             played = self._unplayed(spec, error)
         self._end(played)
 
     def _end(self, played: Trajectory) -> None:
-        self._stop(self._ledger.add(played))
+        self.stop(self._ledger.add(played))
         if self._keeper is not None:
             self._keeper.add(played)
 
@@ -200,7 +202,7 @@ class RolloutRun:
         while True:
             plays += 1
             try:
-                played = await self._on_a_worker(spec)
+                played = await self._crew.run(self.setup, spec)
             except Exception as error:  # noqa: BLE001 - it is the row's
                 deaths += isinstance(error, WorkerDiedError)
                 played = self._unplayed(spec, error)
@@ -209,22 +211,6 @@ class RolloutRun:
             if played.status is not RolloutStatus.FAILED or is_over or plays >= allowed:
                 return replace(played, attempts=plays)
             self._retried += 1
-
-    async def _on_a_worker(self, spec: RolloutSpec) -> Trajectory:
-        everyone = range(len(self._workers))
-        able = [i for i in everyone if i not in self._broken] or everyone
-        number = min(able, key=lambda i: self._load[i])
-        self._load[number] += 1
-        try:
-            return await self._workers[number].run(self.setup, spec)
-        except Exception:
-            self._broken.add(number)  # it would look idle, and draw all rollouts that are left
-            with contextlib.suppress(PoolError):
-                await self._workers[number].revive()
-                self._broken.discard(number)
-            raise
-        finally:
-            self._load[number] -= 1
 
     def _unplayed(self, spec: RolloutSpec, error: BaseException | None) -> Trajectory:
         """The row of a rollout of which nothing came back; without an error it was cancelled."""

@@ -86,18 +86,33 @@ def rollout_specs(
         raise ConfigError("n", f"{n!r}", allowed="a whole number from 1")
     placed = _placed(tasks)
     for position, (place, task) in enumerate(placed):
-        try:
-            _check_names(task)
-            loop.check_task(task)
-        except TaskError as error:
-            field = f"tasks[{position}]" + (f".{error.field}" if error.field != "task" else "")
-            problem = f"{error.problem} ({place})" if place else error.problem
-            raise TaskError(field, problem, allowed=error.allowed or None) from None
+        check_task(task, loop, f"tasks[{position}]", place)
     indices = range(n + spare)
     return [
         RolloutSpec(f"task-{position}/{index}", f"task-{position}", index, task)
         for (position, (_, task)), index in itertools.product(enumerate(placed), indices)
     ]
+
+
+def check_task(task: Task, loop: type[AgentLoopBase], name: str, place: str = "") -> None:
+    """Refuse a task that the loop cannot play.
+
+    Args:
+        task: what is looked at.
+        loop: says which fields it needs.
+        name: of the task, for the error.
+        place: where it stands in a file; empty where it is in none.
+
+    Raises:
+        TaskError: it lacks a field.
+    """
+    try:
+        _check_names(task)
+        loop.check_task(task)
+    except TaskError as error:
+        field = name + (f".{error.field}" if error.field != "task" else "")
+        problem = f"{error.problem} ({place})" if place else error.problem
+        raise TaskError(field, problem, allowed=error.allowed or None) from None
 
 
 def _check_names(task: Mapping[Any, Any]) -> None:

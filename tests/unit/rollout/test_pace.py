@@ -13,10 +13,8 @@ from workbench.rollout.pace import Gate, Pace, PoolLoad
 from workbench.types import EngineFigures, ReplicaState
 
 
-def test_it_begins_with_what_the_batches_hold_or_with_the_users_bound():
+def test_it_begins_with_what_the_batches_hold():
     assert Pace(64).limit == 64
-    assert Pace(64, ceiling=10).limit == 10
-    assert Pace(8, ceiling=10).limit == 8
 
 
 def test_a_full_cache_lets_fewer_in_and_a_roomy_one_more_again():
@@ -73,14 +71,13 @@ preempted = st.dictionaries(st.sampled_from("abc"), st.integers(0, 9))
 
 @given(
     st.integers(1, 500),
-    st.none() | st.integers(1, 500),
     st.lists(st.tuples(st.integers(0, 500), st.floats(0, 1), preempted, st.integers(0, 999))),
 )
-def test_whatever_is_seen_the_limit_lets_somebody_in_and_no_more_than_fit(capacity, ceiling, looks):
-    pace = Pace(capacity, ceiling)
+def test_whatever_is_seen_the_limit_lets_somebody_in_and_no_more_than_fit(capacity, looks):
+    pace = Pace(capacity)
     for seen, usage, preempted, running in looks:
         limit = pace.look(PoolLoad(seen, usage, preempted), running)
-        assert 1 <= limit <= max(1, min(seen, ceiling or seen))
+        assert 1 <= limit <= max(1, seen)
 
 
 def replica(replica_id, state, engine):

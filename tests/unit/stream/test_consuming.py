@@ -1,0 +1,121 @@
+"""Whoever takes batches: in time, by name, again after a crash."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from tests.unit.inprocess import virtually
+from workbench.errors import ConfigError, DeadlineError, StreamEndedError, StreamError
+from workbench.metrics.streams import PublishMark
+from workbench.stream.consuming import Consumer
+from workbench.stream.groups import GroupHeader
+from workbench.stream.packing import pack
+from workbench.stream.queue import StreamQueue
+from workbench.stream.rules import StreamRules
+
+
+def consumer(queue, name="main", **rules):
+    rules = StreamRules(**{"required_samples": 2, **rules})
+    return Consumer(queue, name, required_samples=2, window=rules.window, pad_id=0)
+
+
+async def filled(groups, **rules):
+    """A queue in which so many groups wait."""
+    queue = StreamQueue(StreamRules(**{"required_samples": 2, **rules}), folder=None)
+    for ticket in await queue.admit([], groups, 0.0):
+        await queue.put(GroupHeader.of(ticket, ()), pack(()))
+    return queue
+
+
+def positions(batch):
+    return [group.position for group in batch.groups]
+
+
+@virtually
+async def test_batches_come_in_order_and_each_is_committed_when_the_next_is_asked_for():
+    queue = await filled(4)
+    await queue.source_ended(4)
+    taken = [(batch.number, positions(batch)) async for batch in consumer(queue)]
+    assert taken == [(1, [0, 1]), (2, [2, 3])]
+    assert [row["committed"] for row in await queue.batches()] == [True, True]
+
+
+@virtually
+async def test_what_is_left_over_at_the_end_is_a_batch_too():
+    queue = await filled(3)
+    await queue.source_ended(3)
+    main = consumer(queue)
+    assert len(await main.get_batch()) == 2
+    assert positions(await main.get_batch()) == [2]
+    with pytest.raises(StreamEndedError, match="all tasks were used up"):
+        await main.get_batch()
+
+
+@virtually
+async def test_a_batch_that_does_not_come_in_time_says_what_the_stream_waits_for():
+    queue = await filled(1)
+    with pytest.raises(DeadlineError, match=r"no batch within 3 s: it waits for .+"):
+        await consumer(queue).get_batch(timeout_s=3.0)
+    assert (await queue.snapshot()).in_queue == 1, "nothing was taken"
+
+
+@virtually
+async def test_a_learner_that_never_publishes_is_told_that_this_is_waited_for():
+    queue = await filled(4)
+    main = consumer(queue)
+    for _ in range(2):
+        await main.get_batch()
+        await main.commit()
+    with pytest.raises(DeadlineError, match="publish"):
+        await main.get_batch(timeout_s=1.0)
+    await queue.begin_publish(1)
+    await queue.end_publish(PublishMark(0.0, 1, "keep", 0.0, 0.0))
+    assert await queue.admit([], 9, 0.0)
+
+
+@virtually
+async def test_what_a_consumer_took_and_did_not_commit_comes_back_to_the_next_of_its_name():
+    queue = await filled(4)
+    first, other = consumer(queue, "learner"), consumer(queue, "another")
+    assert positions(await first.get_batch()) == [0, 1]
+    await first.commit()
+    assert positions(await first.get_batch()) == [2, 3]
+    with pytest.raises(DeadlineError):
+        await other.get_batch(timeout_s=1.0)
+    again = await consumer(queue, "learner").get_batch()  # the first one crashed
+    assert positions(again) == [2, 3]
+
+
+@virtually
+async def test_several_consumers_get_each_group_once():
+    queue = await filled(4)
+    one, two = consumer(queue, "one"), consumer(queue, "two")
+    assert positions(await one.get_batch()) + positions(await two.get_batch()) == [0, 1, 2, 3]
+
+
+@virtually
+async def test_a_stream_that_failed_says_so_after_what_it_had():
+    queue = await filled(3)
+    await queue.fail("the task source raised at task 3: OSError: gone")
+    main = consumer(queue)
+    assert [len(await main.get_batch()), len(await main.get_batch())] == [2, 1]
+    with pytest.raises(StreamError, match="OSError: gone") as caught:
+        await main.get_batch()
+    assert not isinstance(caught.value, StreamEndedError)
+
+
+@virtually
+async def test_a_batch_that_can_never_be_full_is_refused_with_the_inequality():
+    queue = await filled(1)
+    for n in (0, 5, True, 1.5):
+        with pytest.raises(ConfigError, match=r"1 <= n <= window = 4"):
+            await consumer(queue).get_batch(n)
+    with pytest.raises(ConfigError, match="consumer"):
+        consumer(queue, "")
+
+
+def test_it_can_be_sent_to_another_process():
+    sent = pickle.loads(pickle.dumps(consumer(None, "other")))
+    assert sent.name == "other"

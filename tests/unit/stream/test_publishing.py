@@ -1,0 +1,123 @@
+"""A publish: which version, in what order, and what a failed one leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from workbench.errors import CheckpointError, ConfigError, StreamError, WeightsError
+from workbench.stream.groups import Ticket
+from workbench.stream.ledger import StreamLedger
+from workbench.stream.publishing import Publisher
+from workbench.stream.queue import StreamQueue
+from workbench.stream.rules import StreamRules
+from workbench.weights import ReplicaUpdate, WeightUpdate
+
+OLD = Ticket(0, 1, 0)
+
+
+class Scene:
+    """A publisher over a real queue, and what it did in which order."""
+
+    def __init__(self, pool_version=0, **rules):
+        self.rules = StreamRules(required_samples=2, **rules)
+        self.queue = StreamQueue(self.rules, folder=None, version=pool_version)
+        self.pool_version, self.log = pool_version, []
+        self.fails_with = None
+        self.playing_ended = asyncio.Event()
+        self.publisher = Publisher(
+            self.queue, self.rules, update=self._update, pool_version=self._version,
+            cancel=lambda tickets: self.log.append(("cancel", list(tickets))), idle=self._idle,
+        )  # fmt: skip
+
+    async def _version(self):
+        return self.pool_version
+
+    async def _idle(self):
+        self.log.append("waits for rollouts")
+        await self.playing_ended.wait()
+
+    async def _update(self, weights, *, version, mode, **options):
+        self.log.append((weights, version, mode, options))
+        if self.fails_with:
+            raise self.fails_with
+        self.pool_version = version
+        replicas = (ReplicaUpdate("replica-0", version, 0.1, 0.2, 0.1),)
+        return WeightUpdate(version, mode, 0.0, 0.0, replicas, 0.5)
+
+
+async def test_the_next_version_is_published_and_both_sides_are_on_it():
+    scene = Scene(pool_version=4)
+    update = await scene.publisher.publish("a folder", recompute=True)
+    assert update.version == 5
+    assert scene.log[-1] == ("a folder", 5, "keep", {"recompute": True})
+    now = await scene.queue.snapshot()
+    assert (now.version, now.pool_version) == (5, 5)
+    (mark,) = now.publishes
+    assert (mark.version, mark.mode, mark.error) == (5, "keep", "")
+    assert mark.stopped_s == pytest.approx(0.4)
+
+
+async def test_weights_that_somebody_else_gave_the_pool_are_counted():
+    scene = Scene()
+    scene.pool_version = 7
+    assert (await scene.publisher.publish("w")).version == 8
+
+
+@pytest.mark.parametrize("version", [0, 2, -1, "1"])
+async def test_another_version_than_the_next_is_refused_and_nothing_happens(version):
+    scene = Scene()
+    with pytest.raises(ConfigError, match="1, the one after the pool's"):
+        await scene.publisher.publish("w", version)
+    assert (await scene.queue.snapshot()).version == 0
+    assert len(scene.log) == 0
+
+
+async def test_a_failed_publish_stops_the_stream_where_that_is_its_rule():
+    scene = Scene()
+    scene.fails_with = WeightsError("no replica took them: replica-0 is on fire")
+    with pytest.raises(WeightsError):
+        await scene.publisher.publish("w")
+    now = await scene.queue.snapshot()
+    assert now.state == "failed"
+    assert "version 1 was not published: no replica took them: replica-0 is on fire" in now.error
+    with pytest.raises(StreamError, match="replica-0 is on fire"):
+        await scene.queue.admit([], 1, 0.0)
+
+
+async def test_or_it_goes_on_with_the_old_weights_and_the_learner_is_one_ahead():
+    scene = Scene(on_failed_publish="go_on")
+    scene.fails_with = CheckpointError("lm_head", "is not finite")
+    with pytest.raises(CheckpointError):
+        await scene.publisher.publish("w")
+    now = await scene.queue.snapshot()
+    assert (now.state, now.version, now.pool_version) == ("running", 1, 0)
+    assert "not finite" in now.publishes[-1].error
+    scene.fails_with = None
+    assert (await scene.publisher.publish("better")).version == 1
+    now = await scene.queue.snapshot()
+    assert (now.version, now.pool_version) == (1, 1)
+
+
+async def test_without_partial_rollouts_a_publish_waits_for_those_in_flight_and_none_begins():
+    scene = Scene(partial_rollout=False)
+    publish = asyncio.ensure_future(scene.publisher.publish("w"))
+    while "waits for rollouts" not in scene.log:
+        await asyncio.sleep(0)
+    assert (await scene.queue.admit([], 8, 0.0)) == []
+    assert (await scene.queue.snapshot()).state == "publishing"
+    scene.playing_ended.set()
+    await publish
+    assert await scene.queue.admit([], 8, 0.0)
+
+
+async def test_groups_that_are_too_old_for_the_new_version_are_cancelled_before_it_comes():
+    scene = Scene(when_too_old="cancel", max_staleness=0)
+    assert await scene.queue.admit([], 1, 0.0) == [OLD]
+    await scene.publisher.publish("w")
+    assert scene.log[0] == ("cancel", [OLD])
+
+
+def test_a_ledger_of_these_rules_is_the_queues_too():
+    assert StreamLedger(StreamRules()).free == 16

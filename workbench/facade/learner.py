@@ -1,0 +1,133 @@
+"""A learner in a process of its own, as a notebook or a script holds it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import pandas as pd
+
+from workbench.aio import polite
+from workbench.showing import table
+from workbench.stream.groups import GroupBatch
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Coroutine, Sequence
+    from pathlib import Path
+
+    from workbench.cluster.learner import RayLearner
+    from workbench.facade.reach import Reach
+    from workbench.learner.figures import StepFigures
+    from workbench.trajectory import Trajectory
+
+    Learnable = GroupBatch | Sequence[Sequence[Trajectory]]
+
+T = TypeVar("T")
+
+
+class Learner:
+    """Learns from groups of rollouts by comparing their rewards; see ``docs/learner.md``.
+
+    Methods with an ``a`` in front are for an ``await``; the others block, and rollouts go on.
+    """
+
+    def __init__(self, port: RayLearner, reach: Reach) -> None:
+        self._port = port
+        self._reach = reach
+
+    def step(self, batch: Learnable) -> StepFigures:
+        """Change the weights once.
+
+        Args:
+            batch: of a stream; or the rollouts of each task, at least two of them.
+
+        Raises:
+            ConfigError: a group has a single rollout: there is nothing to compare it with.
+            LearnerDiedError: its process is gone.
+        """
+        return self._call(self._port.step(_groups(batch)))
+
+    async def astep(self, batch: Learnable) -> StepFigures:
+        """:meth:`step` for an ``await``."""
+        return await self._acall(self._port.step(_groups(batch)))
+
+    def weights(self) -> Path:
+        """Write the weights as they are now; the directory, which a pool can be given.
+
+        Raises:
+            LearnerDiedError: its process is gone.
+        """
+        return self._call(self._port.weights())
+
+    async def aweights(self) -> Path:
+        """:meth:`weights` for an ``await``."""
+        return await self._acall(self._port.weights())
+
+    def published(self, directory: Path) -> None:
+        """A pool is on these weights: those that were written before are removed."""
+        self._port.keep_only(directory)
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write everything down that it takes to go on, as a whole or not at all.
+
+        Raises:
+            LearnerDiedError: its process is gone.
+        """
+        return self._call(self._port.save(folder))
+
+    def load(self, folder: str | os.PathLike[str]) -> int:
+        """Go on from what was saved; the number of the last step there.
+
+        Raises:
+            ConfigError: nothing was saved there, or of another model.
+            LearnerDiedError: its process is gone.
+        """
+        return self._call(self._port.load(folder))
+
+    def restart(self) -> None:
+        """Have a process again where the old one died, with the model as it was at first."""
+        self._call(self._port.start())
+
+    def history(self) -> pd.DataFrame:
+        """A row per step."""
+        return pd.DataFrame([_row(figures) for figures in self._port.figures])
+
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self._port.pid
+
+    def close(self) -> None:
+        """End its process. Idempotent."""
+        self._port.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        last = self._port.figures[-1] if self._port.figures else None
+        reward = "" if last is None or last.reward is None else f", reward {last.reward:.3f}"
+        return f"Learner({self._port.model!r}, step {last.step if last else 0}{reward})"
+
+    def _repr_html_(self) -> str:
+        rows = [_row(figures) for figures in self._port.figures[-5:]]
+        return table(f"Learner: {self._port.model}", rows or [{"steps": 0}])
+
+    def _call(self, coro: Coroutine[Any, Any, T]) -> T:
+        return self._reach.call(coro)
+
+    async def _acall(self, coro: Coroutine[Any, Any, T]) -> T:
+        return await polite(self._reach.loop.submit(self._reach.while_open(coro)))
+
+
+def _groups(batch: Learnable) -> Sequence[Sequence[Trajectory]]:
+    if isinstance(batch, GroupBatch):
+        return [group.trajectories for group in batch.groups]
+    return batch
+
+
+def _row(figures: StepFigures) -> dict[str, Any]:
+    return {name: getattr(figures, name) for name in type(figures).AGGREGATION}

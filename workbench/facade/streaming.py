@@ -1,0 +1,183 @@
+"""What is behind a stream's handle: all of it runs on the workbench's own loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from workbench.aio import end_task
+from workbench.errors import PoolClosedError, StreamError
+from workbench.facade.telling import Teller
+from workbench.rollout.pace import PoolLoad
+from workbench.stream.consuming import Consumer
+from workbench.stream.publishing import Publisher
+
+if TYPE_CHECKING:
+    from workbench.cluster.group_queue import RayQueue
+    from workbench.facade.reach import Reach
+    from workbench.metrics.samples import RolloutSnapshot
+    from workbench.metrics.streams import StreamSnapshot
+    from workbench.stream.manager import FullyAsyncAgentLoopManager
+    from workbench.stream.rollouter import Rollouter
+    from workbench.stream.rules import StreamRules
+    from workbench.trajectory import Trajectory
+
+SAMPLE_S = 0.5
+"""How often a stream looks at the pool's load, and tells the pool of itself."""
+
+OVER = {"ended", "failed"}
+
+logger = logging.getLogger(__name__)
+
+
+class Streaming:
+    """Owns two tasks: one plays, one looks and tells.
+
+    Args:
+        name: tells batches and streams apart.
+        agent: what plays.
+        queue: of the groups.
+        rollouter: fills it.
+        manager: plays for it.
+        rules: of the stream.
+        n: rollouts per group.
+        tasks: in all, where that is known.
+        reach: the pool.
+        first: where the queue stands.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        agent: str,
+        queue: RayQueue,
+        rollouter: Rollouter,
+        manager: FullyAsyncAgentLoopManager,
+        rules: StreamRules,
+        n: int,
+        tasks: int | None,
+        reach: Reach,
+        first: StreamSnapshot,
+    ) -> None:
+        self.name = name
+        self.queue = queue
+        self.rollouter = rollouter
+        self.rules = rules
+        self.latest = first
+        """Where it stood when it was looked at last."""
+        self._agent = agent
+        self._manager = manager
+        self._n = n
+        self._tasks = tasks
+        self._reach = reach
+        self._began_s = time.time()
+        self._started_s = time.monotonic()
+        self.consumer = self.consumer_of("main")
+        pool = reach.manager
+        self.publisher = Publisher(
+            queue,
+            rules,
+            update=pool.update_weights,
+            pool_version=self._pool_version,
+            cancel=lambda tickets: rollouter.cancel_groups(tickets, "cancelled"),
+            idle=rollouter.idle,
+        )
+        self._teller = Teller(self, pool.note_rollouts)
+        self._playing = asyncio.create_task(self._play(), name=f"stream {name}")
+        self._looking = asyncio.create_task(self._watch(), name=f"watch of {name}")
+
+    def consumer_of(self, name: str) -> Consumer:
+        """Somebody who takes batches."""
+        return Consumer(
+            self.queue,
+            name,
+            required_samples=self.rules.required_samples,
+            window=self.rules.window,
+            pad_id=self._manager.pad_id,
+        )
+
+    async def look(self) -> StreamSnapshot:
+        """Where it stands."""
+        self.latest = await self.queue.snapshot()
+        return self.latest
+
+    async def cancel(self, rollout_id: str) -> bool:
+        """Stop one rollout; whether it was in flight."""
+        return self.rollouter.cancel(rollout_id)
+
+    async def running(self) -> list[str]:
+        """The rollouts that have not ended."""
+        return [name for run in self.rollouter.in_flight() for name in run.unended()]
+
+    async def stop(self) -> None:
+        """Nothing more is begun, and what is in flight stops."""
+        await self.queue.stop()
+        self.rollouter.cancel_all("stopped")
+        await asyncio.wait({self._playing})
+
+    async def close(self) -> None:
+        """Stop, tell a last time, and give up the queue. Idempotent."""
+        with contextlib.suppress(StreamError, PoolClosedError):
+            await self.stop()
+        await end_task(self._playing)
+        await end_task(self._looking)
+        with contextlib.suppress(StreamError, PoolClosedError):
+            await self.look()
+            self.latest = (
+                replace(self.latest, state="ended") if not self.latest.error else self.latest
+            )
+            await self._teller.tell()
+        await self.queue.close()
+
+    # -- what a teller asks of a run --------------------------------------------------------
+
+    def trajectories(self) -> list[Trajectory]:
+        """The last that ended."""
+        return list(self.rollouter.tally.last)
+
+    def snapshot(self) -> RolloutSnapshot:
+        """Its rollouts, and where the stream stood when it was looked at last."""
+        runs = [run.snapshot() for run in self.rollouter.in_flight()]
+        total = self.latest.tasks if self.latest.tasks is not None else self._tasks
+        return self.rollouter.tally.snapshot(
+            agent=self._agent,
+            name=self.name,
+            total=self._n * total if total is not None else 0,
+            running=sum(run.running for run in runs),
+            wall_s=time.monotonic() - self._started_s,
+            started_s=self._began_s,
+            limit=self._manager.limit,
+            stream=self.latest,
+        )
+
+    # -- its tasks --------------------------------------------------------------------------
+
+    async def _play(self) -> None:
+        try:
+            await self.rollouter.run()
+        except StreamError as error:
+            logger.warning("the stream %s stopped: %s", self.name, error)
+
+    async def _watch(self) -> None:
+        manager = self._reach.manager
+        while self.latest.state not in OVER:
+            try:
+                await self.look()
+                pool = await manager.snapshot()
+                self._manager.look(PoolLoad.of(pool.replicas, manager.limits.max_num_seqs))
+            except PoolClosedError as error:
+                with contextlib.suppress(StreamError):
+                    await self.queue.fail(str(error))
+                self.rollouter.cancel_all("lost")
+                return
+            except Exception:  # a moment without a figure: the stream goes on
+                logger.debug("no look at the pool of %s", self.name, exc_info=True)
+            await self._teller.tell()
+            await asyncio.sleep(SAMPLE_S)
+
+    async def _pool_version(self) -> int:
+        return max((await self._reach.manager.get_weight_version()).values(), default=0)

@@ -1,0 +1,186 @@
+"""Streams and learners, as a :class:`workbench.facade.workbench.Workbench` begins them."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from workbench.cluster.group_queue import RayQueue
+from workbench.cluster.learner import RayLearner
+from workbench.errors import ConfigError
+from workbench.facade.batches import Batches
+from workbench.facade.learner import Learner
+from workbench.facade.stream import Stream
+from workbench.facade.streaming import Streaming
+from workbench.learner.config import LearnerConfig
+from workbench.stream.filters import group_filter
+from workbench.stream.rollouter import Rollouter
+from workbench.stream.rules import StreamRules
+from workbench.stream.source import TaskSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from workbench.rollout.loop import AgentLoopBase
+    from workbench.rollout.rewards import Reward
+    from workbench.rollout.run import Batch
+    from workbench.rollout.tasks import Task, Tasks
+    from workbench.stream.groups import Group
+    from workbench.types import SamplingParams
+
+
+class Streams(Batches):
+    """The part of a workbench that begins streams."""
+
+    _streams: dict[str, Stream]
+    _learners: dict[str, Learner]
+
+    def stream(
+        self,
+        tasks: Tasks | Iterator[str | Task],
+        agent: str | type[AgentLoopBase] = "single_turn",
+        *,
+        n: int = 8,
+        sampling_params: SamplingParams | None = None,
+        reward: Reward | None = None,
+        timeout_s: float | None = None,
+        rules: StreamRules | None = None,
+        folder: str | Path | None = None,
+        epochs: int | None = 1,
+        shuffle: int | None = None,
+        filter: str | Callable[[Group], bool] | None = None,  # noqa: A002 - what it is
+        name: str = "stream",
+        **more: Any,
+    ) -> Stream:
+        """Begin a stream of rollouts and return its handle at once.
+
+        A group per task is played as soon as the bounds allow, queued, and handed out in batches,
+        the oldest first, while :meth:`Stream.publish` gives the pool new weights.
+
+        Args:
+            tasks: as for :meth:`rollout`; or an iterator, which is read as tasks are needed.
+            agent: ``single_turn``, ``tool``, another registered name, or a loop class.
+            n: rollouts per task.
+            sampling_params: by the engine's names.
+            reward: of a finished trajectory.
+            timeout_s: wall time of one rollout.
+            rules: all bounds at once, such as :meth:`StreamRules.verl`; else by their names.
+            folder: where the stream is written down. The same call with the same folder goes on
+                with it after a crash or :meth:`Stream.stop`: each task is consumed exactly once.
+            epochs: times that all tasks are played; None for no end.
+            shuffle: a seed: each epoch has an order of its own.
+            filter: which groups are handed out: ``varied`` (their rewards differ), or a quick
+                function of a group. The place of one that is not goes to another task.
+            name: one stream of a name at a time: a former one is closed.
+            more: the stream's bounds (``required_samples``, ``max_staleness``, ``when_too_old``,
+                ``max_concurrent``, …; see :class:`workbench.stream.rules.StreamRules`), and what
+                :meth:`rollout` takes (``max_attempts``, ``tools``, …).
+
+        Raises:
+            ConfigError: an option is wrong, or two cannot work together; says how they have to
+                stand to each other.
+            TaskError: a task lacks a field that the agent needs.
+        """
+        known = {field.name for field in fields(StreamRules)}
+        own = {option: more.pop(option) for option in known & more.keys()}
+        if rules is not None and own:
+            problem = "is given twice"
+            raise ConfigError(min(own), problem, allowed="rules=, or its bounds by name, not both")
+        rules = rules or StreamRules(**own)
+        keeps = group_filter(filter)
+        options = {
+            "agent": agent,
+            "n": n,
+            "sampling_params": sampling_params,
+            "reward": reward,
+            "timeout_s": timeout_s,
+        } | more
+        if "concurrency" in more:
+            raise ConfigError("concurrency", "is a batch's", allowed="max_concurrent, in groups")
+        pool, limits = self._pool, self.manager.limits
+        template = self._call(pool.players.prepare(pool.client, limits, [], options))
+        source = TaskSource(tasks, template.setup.loop, epochs=epochs, shuffle=shuffle)
+        if former := self._streams.pop(name, None):
+            former.close()
+        streaming = self._call(self._begin(name, source, template, rules, keeps, folder))
+        stream = self._streams[name] = Stream(streaming, pool.reach)
+        return stream
+
+    def learner(
+        self,
+        model: str | None = None,
+        *,
+        load: str | Path | None = None,
+        folder: str | Path | None = None,
+        niceness: int = 0,
+        name: str = "learner",
+        **config: Any,
+    ) -> Learner:
+        """A small learner in a process of its own, on a GPU where one is free.
+
+        Args:
+            model: the pool's by default.
+            load: what :meth:`Learner.save` wrote, to go on from.
+            folder: where weights are handed over; shared memory of this machine by default. On
+                several nodes, a folder that all of them read.
+            niceness: how far engines on the same cores go before it, 0 to 19.
+            name: one learner of a name at a time: a former one is closed.
+            config: fields of :class:`workbench.learner.config.LearnerConfig`.
+
+        Raises:
+            ConfigError: a field is unknown or wrong, or there is no such model or device.
+        """
+        known = [field.name for field in fields(LearnerConfig)]
+        for name in config:
+            if name not in known:
+                raise ConfigError(name, "is no setting of a learner", allowed=known)
+        port = RayLearner(
+            model or self.manager.config.model,
+            LearnerConfig(**config),
+            folder=folder,
+            niceness=niceness,
+        )
+        if former := self._learners.pop(name, None):
+            former.close()
+        self._call(port.start())
+        learner = self._learners[name] = Learner(port, self._pool.reach)
+        if load is not None:
+            try:
+                learner.load(load)
+            except BaseException:
+                learner.close()
+                raise
+        return learner
+
+    async def _begin(
+        self,
+        name: str,
+        source: TaskSource,
+        template: Batch,
+        rules: StreamRules,
+        keeps: Callable[[Group], bool],
+        folder: str | Path | None,
+    ) -> Streaming:
+        pool = self._pool
+        manager = pool.reach.manager
+        versions = await manager.get_weight_version()
+        capacity = manager.limits.max_num_seqs * max(1, len(versions))
+        player = await pool.players.manager(pool.client, capacity)
+        version = max(versions.values(), default=0)
+        queue = await RayQueue.open(rules, folder=folder, version=version)
+        rollouter = Rollouter(
+            queue, source, player, template, max_failures=rules.max_failures, keeps=keeps
+        )
+        return Streaming(
+            name,
+            template.setup.agent,
+            queue,
+            rollouter,
+            player,
+            rules,
+            template.n,
+            source.total,
+            pool.reach,
+            await queue.snapshot(),
+        )

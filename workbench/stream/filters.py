@@ -1,0 +1,33 @@
+"""Which groups are worth a learner's time. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from workbench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from workbench.stream.groups import Group
+
+
+def group_filter(asked: str | Callable[[Group], bool] | None) -> Callable[[Group], bool]:
+    """What was asked for, as a function.
+
+    Raises:
+        ConfigError: there is no such filter.
+    """
+    if asked is None:
+        return lambda _: True
+    if asked == "varied":
+        return varied
+    if callable(asked):
+        return asked
+    raise ConfigError("filter", f"{asked!r}", allowed="'varied', a function of a group, or None")
+
+
+def varied(group: Group) -> bool:
+    """Whether its rewards differ: a learner that compares them gets nothing from others."""
+    rewards = {row.reward for row in group.trajectories if row.reward is not None}
+    return len(rewards) > 1

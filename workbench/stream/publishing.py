@@ -1,0 +1,108 @@
+"""New weights in the middle of a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+from workbench.errors import CheckpointError, ConfigError, PoolError
+from workbench.metrics.streams import PublishMark
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from workbench.metrics.streams import StreamSnapshot
+    from workbench.stream.groups import Ticket
+    from workbench.stream.rules import StreamRules
+    from workbench.weights import PauseMode, WeightUpdate
+
+
+class VersionPort(Protocol):
+    """The queue, as whoever publishes needs it; see :class:`workbench.stream.queue.StreamQueue`."""
+
+    async def snapshot(self) -> StreamSnapshot: ...
+    async def begin_publish(self, version: int) -> list[Ticket]: ...
+    async def end_publish(self, mark: PublishMark) -> None: ...
+    async def fail(self, error: str) -> None: ...
+
+
+class Publisher:
+    """Gives a pool new weights, one version at a time.
+
+    Args:
+        queue: keeps the versions.
+        rules: of the stream.
+        update: does it: weights, version, mode, options.
+        pool_version: what the pool is on.
+        cancel: stops groups that have become too old.
+        idle: returns when nothing is in flight.
+    """
+
+    def __init__(
+        self,
+        queue: VersionPort,
+        rules: StreamRules,
+        *,
+        update: Callable[..., Awaitable[WeightUpdate]],
+        pool_version: Callable[[], Awaitable[int]],
+        cancel: Callable[[Iterable[Ticket]], None],
+        idle: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._queue = queue
+        self._rules = rules
+        self._update = update
+        self._pool_version = pool_version
+        self._cancel = cancel
+        self._idle = idle
+        self._lock = asyncio.Lock()
+
+    async def publish(
+        self,
+        weights: Any,
+        version: int | None = None,
+        mode: PauseMode | None = None,
+        **options: Any,
+    ) -> WeightUpdate:
+        """See :meth:`workbench.facade.stream.Stream.publish`."""
+        async with self._lock:
+            version = await self._next(version)
+            mode = mode or self._rules.update_mode
+            self._cancel(await self._queue.begin_publish(version))
+            began_s = time.monotonic()
+            try:
+                if not self._rules.partial_rollout:
+                    await self._idle()
+                update = await self._update(weights, version=version, mode=mode, **options)
+            except BaseException as error:
+                told = str(error) or type(error).__name__
+                total_s = time.monotonic() - began_s
+                mark = PublishMark(time.time(), version, mode, 0.0, total_s, error=told)
+                await self._queue.end_publish(mark)
+                if isinstance(error, PoolError | CheckpointError):
+                    await self._give_up(version, told)
+                raise
+            await self._queue.end_publish(
+                PublishMark(
+                    time.time(), version, mode, update.stopped_s, update.total_s,
+                    replaced=update.replaced,
+                )
+            )  # fmt: skip
+            return update
+
+    async def _next(self, version: int | None) -> int:
+        """The version that comes next.
+
+        Raises:
+            ConfigError: another one was asked for.
+        """
+        known = await self._queue.snapshot()
+        coming = max(known.pool_version, await self._pool_version()) + 1
+        if version is not None and version != coming:
+            allowed = f"{coming}, the one after the pool's, since staleness counts them; or None"
+            raise ConfigError("version", f"{version!r}", allowed=allowed)
+        return coming
+
+    async def _give_up(self, version: int, told: str) -> None:
+        if self._rules.on_failed_publish == "stop":
+            await self._queue.fail(f"version {version} was not published: {told}")

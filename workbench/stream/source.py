@@ -1,0 +1,125 @@
+"""The tasks of a stream, by position: read as they are needed, and found again for a replay."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from workbench.aio import in_thread
+from workbench.errors import ConfigError, StreamError, TaskError
+from workbench.records.plain import plain
+from workbench.rollout.tasks import as_tasks, check_task
+
+if TYPE_CHECKING:
+    from workbench.rollout.loop import AgentLoopBase
+    from workbench.rollout.tasks import Task, Tasks
+
+
+class TaskSource:
+    """Tasks in their order, or in a new one each epoch.
+
+    Args:
+        tasks: as for a batch; or an iterator, which is read as tasks are needed, may be endless,
+            and has to give the same tasks again where a stream is gone on with.
+        loop: says which fields a task needs.
+        epochs: times that they are played; None for no end.
+        shuffle: a seed: each epoch has an order of its own, the same in every process.
+
+    Raises:
+        ConfigError: what cannot work together, or is no number.
+        TaskError: a task lacks a field; of an iterator that is found out later.
+    """
+
+    def __init__(
+        self,
+        tasks: Tasks | Iterator[str | Task],
+        loop: type[AgentLoopBase],
+        *,
+        epochs: int | None = 1,
+        shuffle: int | None = None,
+    ) -> None:
+        if epochs is not None and (type(epochs) is not int or epochs < 1):
+            raise ConfigError("epochs", f"{epochs!r}", allowed="a whole number from 1, or None")
+        if shuffle is not None and type(shuffle) is not int:
+            raise ConfigError("shuffle", f"{shuffle!r}", allowed="a whole number, or None")
+        self._loop = loop
+        self._epochs = epochs
+        self._shuffle = shuffle
+        self._orders: dict[int, list[int]] = {}
+        self._reader: Iterator[str | Task] | None = None
+        self._tasks: list[Task] = []
+        self.total: int | None = None
+        """Positions in all; None while nobody knows, and for no end."""
+        if isinstance(tasks, Iterator):
+            self._read_later(tasks)
+        else:
+            self._read_now(tasks)
+
+    def _read_later(self, tasks: Iterator[str | Task]) -> None:
+        for name, value, only in (("epochs", self._epochs, 1), ("shuffle", self._shuffle, None)):
+            if value != only:
+                problem = f"{value!r}, and the tasks come from an iterator, which is read once"
+                raise ConfigError(name, problem, allowed=f"{only}, or a list of tasks")
+        self._reader = tasks
+
+    def _read_now(self, tasks: Tasks) -> None:
+        self._tasks = list(as_tasks(tasks))
+        for position, task in enumerate(self._tasks):
+            check_task(task, self._loop, f"tasks[{position}]")
+        if not self._tasks:
+            raise TaskError("tasks", "are none", allowed="at least one task")
+        if self._epochs is not None:
+            self.total = len(self._tasks) * self._epochs
+
+    async def task(self, position: int) -> Task | None:
+        """The task there; None beyond the last one, and :attr:`total` is known then.
+
+        Raises:
+            StreamError: the iterator raised.
+            TaskError: the task lacks a field.
+        """
+        if self._reader is None:
+            if self.total is not None and position >= self.total:
+                return None
+            return self._tasks[self._index(position)]
+        while len(self._tasks) <= position and self.total is None:
+            await self._read()
+        if position >= len(self._tasks):
+            return None
+        task = self._tasks[position]
+        check_task(task, self._loop, f"tasks[{position}]")
+        return task
+
+    async def _read(self) -> None:
+        reader, number = self._reader, len(self._tasks)
+        assert reader is not None
+        end = object()
+        try:
+            item: Any = await in_thread(lambda: next(reader, end))
+        except Exception as error:
+            told = f"the task source raised at task {number}: {type(error).__name__}: {error}"
+            raise StreamError(told) from error
+        if item is end:
+            self.total = number
+        else:
+            self._tasks += as_tasks([item])
+
+    def _index(self, position: int) -> int:
+        epoch, index = divmod(position, len(self._tasks))
+        if self._shuffle is None:
+            return index
+        if epoch not in self._orders:
+            order = list(range(len(self._tasks)))
+            random.Random(f"{self._shuffle}-{epoch}").shuffle(order)
+            self._orders[epoch] = order
+            self._orders.pop(epoch - 2, None)
+        return self._orders[epoch][index]
+
+
+def digest(task: Task) -> str:
+    """Tells a task from others, in every process: of its JSON."""
+    text = json.dumps(plain(task), sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
