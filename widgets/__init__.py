@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from widgets.report import write_report
     from widgets.rollout_progress import RolloutProgress
     from widgets.session_stickiness import SessionStickiness
+    from widgets.staleness_view import StalenessView
     from widgets.study import policy_figure
     from widgets.trajectory_view import TrajectoryView
 
@@ -26,6 +27,7 @@ _HOMES = {
     "ReplicaLoad": "widgets.replica_load",
     "RolloutProgress": "widgets.rollout_progress",
     "SessionStickiness": "widgets.session_stickiness",
+    "StalenessView": "widgets.staleness_view",
     "Still": "widgets.figures",
     "TrajectoryView": "widgets.trajectory_view",
     "length_figure": "widgets.figures",
@@ -42,6 +44,7 @@ __all__ = [
     "ReplicaLoad",
     "RolloutProgress",
     "SessionStickiness",
+    "StalenessView",
     "Still",
     "TrajectoryView",
     "length_figure",

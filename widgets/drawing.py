@@ -148,7 +148,7 @@ def thousands(axes: Axes, which: str, most: int = 5) -> None:
 
 def count(number: int, noun: str) -> str:
     """``1 batch``, ``1,024 batches``."""
-    plural = noun + ("es" if noun.endswith("ch") else "s")
+    plural = noun + ("es" if noun.endswith(("ch", "sh")) else "s")
     return f"{number:,} {noun if number == 1 else plural}"
 
 

@@ -22,7 +22,7 @@ def live_bundle(kind: str, subject: Any) -> dict[str, Any] | None:
     """What a repr adds to its own text and HTML; None where no live front end can be.
 
     Args:
-        kind: ``pool``, ``routing``, ``replica``, ``rollout`` or ``trajectory``.
+        kind: ``pool``, ``routing``, ``replica``, ``rollout``, ``stream`` or ``trajectory``.
         subject: what is displayed. All but a trajectory have a ``feed``; a replica has its
             ``replica_id``, too.
 
@@ -76,6 +76,12 @@ def _rollout(subject: Any) -> LiveView:
     return RolloutProgress(subject)
 
 
+def _stream(subject: Any) -> LiveView:
+    from widgets.staleness_view import StalenessView
+
+    return StalenessView(subject)
+
+
 def _trajectory(subject: Any) -> LiveView:
     from widgets.trajectory_view import TrajectoryView
 
@@ -87,5 +93,6 @@ _MAKERS: dict[str, Callable[[Any], LiveView]] = {
     "routing": _routing,
     "replica": _replica,
     "rollout": _rollout,
+    "stream": _stream,
     "trajectory": _trajectory,
 }

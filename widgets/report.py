@@ -75,7 +75,7 @@ def write_report(
             ``_share`` are written with their unit.
         rollouts: see :func:`widgets.figures.reward_figure` and
             :func:`widgets.figures.length_figure`; ``rollout_id`` and ``error`` say more of
-            those that failed.
+            those that failed; ``staleness`` is averaged, where a stream played them.
         load: see :func:`widgets.load.load_figure`.
         examples: rollouts to show in full.
     """
@@ -119,6 +119,8 @@ def _summary(rollouts: pd.DataFrame) -> list[tuple[str, str]]:
     rewards = floats(rollouts, "reward")
     rewards = rewards[np.isfinite(rewards)]
     tokens = floats(rollouts, "sampled_tokens")
+    ages = floats(rollouts, "staleness")
+    ages = ages[np.isfinite(ages)]
     has_tokens = np.isfinite(tokens).any()
     return [
         (number(len(rollouts)), "rollouts"),
@@ -128,6 +130,7 @@ def _summary(rollouts: pd.DataFrame) -> list[tuple[str, str]]:
         ),
         (number(rewards.mean() if len(rewards) else None, 3), f"mean of {len(rewards):,} rewards"),
         (number(np.nansum(tokens) if has_tokens else None), "sampled tokens"),
+        *([(number(ages.mean(), 2), "versions behind the learner")] if len(ages) else []),
     ]
 
 

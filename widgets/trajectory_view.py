@@ -111,6 +111,7 @@ class _Ended:
         if self._source is None:
             return False
         is_over = self._source.done
-        before, self.rows = len(self.rows), self._source.trajectories()
+        before, self.rows = self.rows, self._source.trajectories()
         self.closed = is_over
-        return len(self.rows) != before
+        # A source that keeps only the last ones may go on with as many as before.
+        return len(self.rows) != len(before) or self.rows[-1:] != before[-1:]

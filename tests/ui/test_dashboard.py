@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 from tests.ui.scenes import FRAME
 from tests.ui.viewing import WAIT_MS, dashboard, picture, pool, proxy
 from tests.unit.widgets.dashboard.pools import EVIL, MadePool
+from tests.unit.widgets.pictures.scenes import make_stream_run
 from widgets.dashboard import Dashboard, serve, site
 from widgets.dashboard.pages import PAGES, PLOTS
 from widgets.dashboard.plots import Painter
@@ -30,12 +31,19 @@ __all__ = ["dashboard", "pool", "proxy"]  # fixtures
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
+
+def stream(pool: MadePool, **known: Any) -> None:
+    pool.streams = (make_stream_run(**known),)
+    pool.step()
+
+
 NEWS: dict[str, tuple[Callable[[MadePool], Any], str]] = {
     "overview": (lambda pool: pool.step(in_flight=21), "42 requests"),
     "replicas": (lambda pool: pool.step(in_flight=21), "42 requests"),
     "sessions": (lambda pool: (setattr(pool, "known", 777), pool.step()), "1 to 50 of 777"),
     "cache": (lambda pool: pool.step(kv_cache_usage=0.987), "98.7%"),
     "rollouts": (lambda pool: pool.step(done=43), "47 of 64"),
+    "streams": (lambda pool: stream(pool, consumed=60), "60 groups in 12 batches"),
     "events": (lambda pool: (pool.happen(EventKind.MOVED, "the-mover"), pool.step()), "the-mover"),
 }
 """By page: what happens, and what is read there then."""
@@ -151,6 +159,18 @@ def test_events_are_filtered_by_kind(page: Page, dashboard: Dashboard) -> None:
     page.get_by_role("combobox", name="show").select_option("acquired")
     expect(picture(page)).to_contain_text("a-turn")
     expect(picture(page)).not_to_contain_text(EVIL)
+
+
+def test_a_click_opens_another_stream(page: Page, pool: MadePool, dashboard: Dashboard) -> None:
+    failed = make_stream_run(EVIL, state="failed", error=f"ToolError: {EVIL}")
+    pool.streams = (failed, make_stream_run("night"))
+    pool.step()
+    page.goto(dashboard.page_url("streams"))
+    expect(picture(page)).to_contain_text("Stream night (tool)")
+    expect(picture(page)).not_to_contain_text("ToolError")
+    page.get_by_role("button", name="open <img").click()
+    expect(picture(page)).to_contain_text(f"failed: ToolError: {EVIL}")
+    assert page.evaluate("window.broken") is None
 
 
 def test_a_rollout_opens_to_its_tokens_and_closes(page: Page, dashboard: Dashboard) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.ui import scenes
-from tests.ui.scenes import EVIL, NOW_S, chart, show
+from tests.ui.scenes import EVIL, NOW_S, at, chart, show
 from widgets.pictures.picture import (
     Bar,
     Bars,
@@ -56,6 +56,26 @@ def test_a_gap_without_rows_is_a_gap_and_a_lonely_sample_a_dot(page):
     show(page, scenes.picture(Lines("Waiting", "requests", times, (line,), "engine")))
     path = page.locator(".plot path.line").get_attribute("d")
     assert (path.count("M"), path.count("m-1.2,0h2.4")) == (3, 1)
+
+
+def test_a_chart_along_numbers_has_no_clock_and_no_zoom(page):
+    line = Line("r", [-0.5 + n / 50 for n in range(60)], "#0072B2")
+    curve = Lines("Reward", "reward", list(range(7, 67)), (line,), "", along="batch")
+    scene = show(page, scenes.picture(curve, scenes.lines()))
+    part = chart(page, "Reward")
+    labels = part.locator(".plot .label").all_text_contents()
+    assert {"20", "40", "60", "batch", "\u22120.5"} <= set(labels)
+    assert not [label for label in labels if ":" in label]
+    assert part.locator(".badge").is_hidden()
+    page.mouse.move(*at(part, 0.0))
+    page.mouse.down()
+    assert part.locator(".cross-time").text_content() == "7"
+    page.mouse.move(*at(part, 0.9))
+    page.mouse.up()
+    scene.settle()
+    assert part.locator(".selection").count() == 0
+    assert scene.sent() == []
+    assert chart(page, "In flight").locator(".cross-time").count() == 0
 
 
 def test_no_data_is_said(page):

@@ -15,6 +15,7 @@ from widgets.pictures.load import load_picture
 from widgets.pictures.overview import overview_picture
 from widgets.pictures.picture import Lines, Picture
 from widgets.pictures.progress import progress_picture
+from widgets.pictures.staleness import staleness_picture
 from widgets.pictures.stickiness import stickiness_picture
 
 OVERLAPS = """() => {
@@ -45,6 +46,9 @@ OVERLAPS = """() => {
 def gallery() -> dict[str, Picture]:
     view = pools.make_view(3)
     many = pools.make_view(256)
+    curve = tuple((n, n / 60) for n in range(1, 61))
+    runs = (pools.make_stream_run("other"), pools.make_stream_run(curve=curve))
+    stream = pools.make_sample((pools.make_replica("replica-0"),), runs=runs)
     return {
         "load": scenes.load(),
         "kinds": scenes.picture(
@@ -55,6 +59,7 @@ def gallery() -> dict[str, Picture]:
         "pool-cache": cache_picture(view),
         "pool-stickiness": stickiness_picture(view),
         "pool-progress": progress_picture(view),
+        "pool-staleness": staleness_picture(pools.make_view(3, sample=stream)),
         "pool-overview-256": overview_picture(many),
         "nothing-yet": overview_picture(pools.blank_view()),
     }

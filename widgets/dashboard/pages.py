@@ -33,6 +33,7 @@ PLOTS = {
     "cache": "KV-cache usage",
     "progress": "Rollout progress",
     "rollouts": "Rollouts that ended",
+    "staleness": "Staleness",
     "events": "Events",
 }
 """Pictures by name, with their titles. Each has a route of its own: ``plot/NAME``."""
@@ -43,6 +44,7 @@ PAGES = (
     Page("sessions", "Sessions", ("sessions", "stickiness"), "sessions"),
     Page("cache", "Cache", ("cache",), "history"),
     Page("rollouts", "Rollouts", ("progress", "rollouts"), "rollouts"),
+    Page("streams", "Streams", ("staleness",)),
     Page("events", "Events", ("events",), "events"),
 )
 

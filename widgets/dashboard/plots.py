@@ -25,6 +25,7 @@ from widgets.pictures.progress import progress_picture
 from widgets.pictures.replicas import lives_picture, replicas_picture
 from widgets.pictures.rollouts import browse, chosen
 from widgets.pictures.sessions import sessions_picture
+from widgets.pictures.staleness import staleness_picture
 from widgets.pictures.stickiness import stickiness_picture
 from widgets.pictures.text import prose
 from widgets.pictures.view import look
@@ -115,6 +116,8 @@ class Painter:
             return self._of_the_view[request.plot](view), Place()
         if request.plot == "progress":
             return progress_picture(view, request.selected or None), Place()
+        if request.plot == "staleness":
+            return staleness_picture(view, request.selected or None), Place()
         if request.plot == "rollouts":
             return self._rollouts(view, request), Place()
         wishes = dict(request.wishes)

@@ -1,7 +1,7 @@
-// Series over time. All charts of a picture share the moment that is pointed at.
+// Series over time, or over numbers. All charts of a picture share the moment that is pointed at.
 
 import { html, ink, keepWidth, setText, svg, textWidth } from "./dom.js";
-import { clock, day, decimalsOf, quantity, tick, unitWord } from "./format.js";
+import { clock, day, decimalsOf, number, quantity, tick, unitWord } from "./format.js";
 import { hasMarker, marker, stroke, swatch } from "./marks.js";
 import { axisOf, gapOf, linear, nearest, timeTicks } from "./scale.js";
 
@@ -40,8 +40,9 @@ class LinesPart {
 
   draw(part, width, span) {
     this.plot.setAttribute("width", width);
-    const chart = layOut(part, width, span);
+    const chart = layOut(part, width, part.along ? null : span);
     this.chart = chart;
+    this.plot.classList.toggle("timed", !part.along);
     this.paper.replaceChildren(...axes(chart), ...levels(chart), area(chart), ...ends(chart));
     this.legend.match(part);
     this.hover(this.view.pointedAt);
@@ -68,7 +69,7 @@ class LinesPart {
   }
 
   press(event) {
-    if (this.chart === null || event.button !== 0) return;
+    if (this.chart === null || event.button !== 0 || this.chart.part.along) return;
     this.plot.setPointerCapture(event.pointerId);
     this.drag = { from: this.timeAt(event), to: this.timeAt(event), x: event.clientX };
   }
@@ -133,20 +134,31 @@ function axes(chart) {
     found.push(svg("path", { class: value === 0 ? "base" : "grid", d: `M${left},${y}H${right}` }));
     found.push(label(left - 6, y + 3.5, tick(value, part.unit, axis.step), { class: "label end" }));
   }
-  const { step, ticks } = timeTicks(chart.start, chart.end, (right - left) / TICK_ROOM);
-  for (const time of ticks) {
-    const x = chart.x(time);
+  for (const [place, words] of part.along ? numberTicks(chart) : clockTicks(chart)) {
+    const x = chart.x(place);
     found.push(svg("path", { class: "base", d: `M${x},${bottom}v4` }));
-    const words = clock(time, { short: step >= 60 });
     found.push(label(x, bottom + 15, words, { class: "label middle" }));
   }
-  const words = `local time, ${day(chart.end)}`;
+  const words = part.along || `local time, ${day(chart.end)}`;
   found.push(label(right, bottom + 29, words, { class: "label end muted" }));
   if (chart.empty) {
     const [x, y] = [(left + right) / 2, (top + bottom) / 2];
     found.push(label(x, y, "no data", { class: "label middle muted absent" }));
   }
   return found;
+}
+
+function clockTicks({ start, end, left, right }) {
+  const { step, ticks } = timeTicks(start, end, (right - left) / TICK_ROOM);
+  return ticks.map((time) => [time, clock(time, { short: step >= 60 })]);
+}
+
+function numberTicks({ start, end, left, right }) {
+  const most = Math.max(1, Math.floor((right - left) / TICK_ROOM));
+  const { step } = axisOf(0, Math.max(end - start, 1), { most, whole: true });
+  const ticks = [];
+  for (let at = Math.ceil(start / step) * step; at <= end; at += step) ticks.push([at, number(at, 0)]);
+  return ticks;
 }
 
 function label(x, y, text, attributes) {
@@ -224,7 +236,8 @@ function placeAt(chart, time) {
   if (time === null || chart.times.length === 0) return null;
   const place = nearest(chart.times, time);
   const near = Math.abs(chart.x(chart.times[place]) - chart.x(time)) < 12;
-  return near || Math.abs(chart.times[place] - time) <= chart.gap / 4 ? place : null;
+  const between = !chart.part.along && Math.abs(chart.times[place] - time) <= chart.gap / 4;
+  return near || between ? place : null;
 }
 
 function crosshair(chart, place) {
@@ -241,7 +254,8 @@ function crosshair(chart, place) {
   }
   const besideUnit = chart.left + chart.unitRoom + TIME_WIDTH / 2;
   const middle = Math.min(Math.max(x, besideUnit), chart.right - TIME_WIDTH / 2);
-  found.push(label(middle, chart.top - 7, clock(time), { class: "label middle cross-time" }));
+  const words = chart.part.along ? number(time, 0) : clock(time);
+  found.push(label(middle, chart.top - 7, words, { class: "label middle cross-time" }));
   return found;
 }
 

@@ -26,7 +26,7 @@ MAX_ROWS = 40
 MAX_TOKENS = 600
 MAX_LINKS = 30
 BLOCKS = "▁▂▃▄▅▆▇█"
-SOURCES = {"books": "by our books", "engine": "by the engines"}
+SOURCES = {"books": ", by our books", "engine": ", by the engines", "": ""}
 TREND_LENGTH = 30
 """Characters of a line's course."""
 
@@ -102,7 +102,10 @@ def _lines(part: Lines) -> str:
                 *(_cell(_figure(value, part.unit), is_right=True) for value in figures),
             ]
         )
-    return _aside(f"{_unit(part.unit)}, {SOURCES[part.source]}") + _grid(rows)
+    along = ""
+    if part.along and part.times_s:
+        along = f", {part.along} {part.times_s[0]:,.0f} to {part.times_s[-1]:,.0f}"
+    return _aside(f"{_unit(part.unit)}{SOURCES[part.source]}{along}") + _grid(rows)
 
 
 def _highest(lines: Iterable[Line]) -> float:

@@ -52,18 +52,21 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Series over time."""
+    """Series over time, or over numbers of something that happens again and again."""
 
     title: str
     unit: str
     """On the y axis; ``share`` is shown in percent."""
     times_s: Sequence[float] | NDArray[np.float64]
-    """Seconds since 1970, rising; kept as a tuple, to 0.01 s."""
+    """Seconds since 1970, rising; kept as a tuple, to 0.01 s. Numbers where there is ``along``."""
     lines: tuple[Line, ...]
-    source: Literal["books", "engine"]
+    source: Literal["books", "engine", ""]
+    """Who says so; empty where there are no two that could."""
     levels: tuple[Level, ...] = ()
     note: str = ""
     """Such as that only the busiest replicas are drawn."""
+    along: str = ""
+    """What ``times_s`` number instead, such as ``batch``; empty for time."""
     kind: Literal["lines"] = "lines"
 
     def __post_init__(self) -> None:

@@ -1,11 +1,23 @@
-"""Batches of rollouts: how far they are, how they end, what they earn. Pure."""
+"""Batches and streams of rollouts: how far they are, how they end, what they earn. Pure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from widgets.drawing import count
 from widgets.pictures.picture import Bar, Bars, Fact, Facts, Table
+from widgets.pictures.streams import (
+    error_of,
+    going_on,
+    groups_of,
+    how_far,
+    how_many,
+    is_over,
+    is_silent,
+    share_of,
+    versions_of,
+    waits_for,
+)
 from widgets.pictures.text import clock, duration, measured, prose, short
 from widgets.tables import number
 from widgets.theme import COLOURS, MISSING, MUTED
@@ -14,10 +26,9 @@ if TYPE_CHECKING:
     from widgets.pictures.picture import Picture
     from widgets.pictures.view import FeedView
     from workbench.metrics.samples import RolloutSnapshot
+    from workbench.metrics.streams import StreamSnapshot
 
 TITLE = "Rollout progress"
-SILENT_S = 10.0
-"""After so long without a word from whoever plays a batch, nobody knows whether it still runs."""
 MAX_BATCHES = 12
 """That have a bar or a row; the last ones."""
 MAX_CAUSES = 8
@@ -36,7 +47,7 @@ def progress_picture(view: FeedView, name: str | None = None) -> Picture:
     now_s = view.latest.time_s if view.latest else 0.0
     shown = _shown(runs, name)
     detail = (_facts(shown, now_s), _ends(shown), _rewards(shown)) if shown else ()
-    error = view.error
+    error = " ".join(filter(None, (error_of(shown), view.error)))
     if name is not None and shown is None:
         known = ", ".join(short(run.name) for run in runs) or "none"
         error = f"no batch {short(name)} here; known: {known}. {error}".rstrip()
@@ -48,58 +59,77 @@ def _shown(runs: tuple[RolloutSnapshot, ...], name: str | None) -> RolloutSnapsh
     if name is not None:
         found = (run for run in reversed(runs) if name in {run.name, short(run.name)})
         return next(found, None)
-    unfinished = [run for run in runs if run.ended < run.total]
+    unfinished = [run for run in runs if not is_over(run)]
     last = unfinished or runs
     return last[-1] if last else None
 
 
-def _left(run: RolloutSnapshot, now_s: float) -> str:
-    """How it goes on: ``ended``, ``53 s left``, or since when there is no news of it."""
-    if run.ended >= run.total:
-        return "ended"
-    if run.heard_s and now_s - run.heard_s > SILENT_S:
-        return f"no news since {clock(run.heard_s)}"
-    return f"{duration(run.left_s)} left"
-
-
 def _facts(run: RolloutSnapshot, now_s: float) -> Facts:
-    failed = f"{run.failed:,}"
-    left = _left(run, now_s)
-    silent = left.startswith("no news")
+    kind, first, last = _of_batch(run) if run.stream is None else _of_stream(run, run.stream)
+    silent = is_silent(run, now_s)
     return Facts(
-        f"Batch {short(run.name)} ({short(run.agent)})",
+        f"{kind} {short(run.name)} ({short(run.agent)})",
         (
-            Fact("ended", f"{run.ended:,} of {run.total:,}"),
+            *first,
             Fact("running", MISSING if silent else f"{run.running:,}"),
             Fact("done", f"{run.done:,}"),
-            Fact("failed", failed, "warn" if run.failed else "plain"),
+            Fact("failed", f"{run.failed:,}", "warn" if run.failed else "plain"),
             Fact("cancelled", f"{run.cancelled:,}"),
             Fact("mean reward", number(run.mean_reward, 3)),
             Fact("sampled, ended rollouts", measured(run.tokens_per_s, "tokens/s")),
-            Fact("time left, about", left, "warn")
-            if silent
-            else Fact("time left, about", duration(run.left_s)),
+            Fact(last.label, going_on(run, now_s), "warn") if silent else last,
             Fact("since its start", duration(run.wall_s)),
         ),
     )
 
 
+def _of_batch(run: RolloutSnapshot) -> tuple[str, tuple[Fact, ...], Fact]:
+    """What it is, the first of its facts, and whether it goes on."""
+    return (
+        "Batch",
+        (Fact("ended", how_far(run)),),
+        Fact("time left, about", duration(run.left_s)),
+    )
+
+
+def _of_stream(run: RolloutSnapshot, stream: StreamSnapshot) -> tuple[str, tuple[Fact, ...], Fact]:
+    first = (
+        Fact("consumed", how_far(run)),
+        Fact("in flight", count(stream.in_flight, "group")),
+        Fact("queued", count(stream.in_queue, "group")),
+        Fact("learner's version", versions_of(stream)),
+        Fact("waits for", waits_for(stream)),
+    )
+    return "Stream", first, Fact("state", prose(stream.state), tone_of(stream))
+
+
+def tone_of(stream: StreamSnapshot) -> Literal["plain", "warn", "bad"]:
+    """Of a stream's state."""
+    if stream.state == "failed":
+        return "bad"
+    return "warn" if stream.state == "paused" else "plain"
+
+
 def _ends(run: RolloutSnapshot) -> Bars:
     """How rollouts ended, failures by their cause."""
-    waiting = max(0, run.total - run.ended - run.running)
+    known = run.done + run.failed + run.cancelled + run.running
+    total = run.total if run.stream is None else known
+    waiting = [] if run.stream else [("not begun", max(0, total - run.ended - run.running), MUTED)]
     causes = [(f"failed: {short(cause)}", failed, FAILED) for cause, failed in run.failures]
     named = sum(failed for _, failed in run.failures[:MAX_CAUSES])
     rows = [
         ("done", run.done, DONE),
         ("running", run.running, RUNNING),
-        ("not begun", waiting, MUTED),
+        *waiting,
         ("cancelled", run.cancelled, CANCELLED),
         *causes[:MAX_CAUSES],
     ]
     if run.failed > named:
         rows.append(("failed: other causes", run.failed - named, FAILED))
-    bars = tuple(Bar(label, value, _of(value, run.total), colour) for label, value, colour in rows)
-    return Bars(f"Where the {count(run.total, 'rollout')} are", "rollouts", bars, float(run.total))
+    bars = tuple(Bar(label, value, _of(value, total), colour) for label, value, colour in rows)
+    so_far = "" if run.stream is None else " so far"
+    title = f"Where the {count(total, 'rollout')}{so_far} are"
+    return Bars(title, "rollouts", bars, float(total) or None)
 
 
 def _of(value: int, total: int) -> str:
@@ -114,7 +144,10 @@ def _rewards(run: RolloutSnapshot) -> Bars:
         for low, high, number in run.rewards
     )
     mean = "" if run.mean_reward is None else f", {number(run.mean_reward, 3)} on average"
-    note = f"{count(known, 'rollout')} with a reward{mean}" if known else "no reward yet"
+    which = count(known, "rollout")
+    if run.stream is not None:  # of which only the last are kept apart
+        which, mean = f"the last {which}", f"{mean} of all" if mean else ""
+    note = f"{which} with a reward{mean}" if known else "no reward yet"
     return Bars("Rewards", "rollouts", bars, note=note)
 
 
@@ -126,11 +159,11 @@ def batch_bars(runs: tuple[RolloutSnapshot, ...], now_s: float) -> Bars:
     """How far each batch is."""
     bars = []
     for run in runs[-MAX_BATCHES:]:
-        share = run.ended / run.total if run.total else None
-        failed = f", {run.failed:,} failed" if run.failed else ""
-        is_over = run.ended >= run.total
-        text = f"{run.ended:,} of {run.total:,}{failed}, {_left(run, now_s)}"
-        bars.append(Bar(short(run.name), share, text, DONE if is_over else RUNNING))
+        failed = f", {run.failed:,} failed" if run.failed and not run.stream else ""
+        far = groups_of(run.stream) if run.stream else how_far(run)
+        text = f"{far}{failed}, {going_on(run, now_s)}"
+        colour = DONE if is_over(run) else RUNNING
+        bars.append(Bar(short(run.name), share_of(run), text, colour))
     return Bars(
         "Rollouts that ended, by batch", "share", tuple(bars), 1.0,
         note="" if runs else "no batch yet",
@@ -141,9 +174,9 @@ def _table(runs: tuple[RolloutSnapshot, ...], now_s: float) -> Table:
     rows = tuple(
         (
             short(run.name), short(run.agent), clock(run.started_s) if run.started_s else MISSING,
-            f"{run.total:,}", f"{run.running:,}", f"{run.done:,}", f"{run.failed:,}",
-            f"{run.cancelled:,}", number(run.mean_reward, 3), number(run.tokens_per_s),
-            _left(run, now_s).removesuffix(" left"),
+            MISSING if run.stream else f"{run.total:,}", f"{run.running:,}", f"{run.done:,}",
+            f"{run.failed:,}", f"{run.cancelled:,}", number(run.mean_reward, 3),
+            number(run.tokens_per_s), going_on(run, now_s).removesuffix(" left"),
             _causes(run),
         )
         for run in runs[: -MAX_BATCHES - 1 : -1]
@@ -167,12 +200,14 @@ def _causes(run: RolloutSnapshot) -> str:
 
 def _words(runs: tuple[RolloutSnapshot, ...], shown: RolloutSnapshot | None, now_s: float) -> str:
     if shown is None:
-        return "No batch of rollouts yet." if not runs else f"{count(len(runs), 'batch')}."
+        return "No batch of rollouts yet." if not runs else f"{how_many(runs)}."
     reward = "" if shown.mean_reward is None else f", mean reward {number(shown.mean_reward, 3)}"
-    left = _left(shown, now_s)
+    left = going_on(shown, now_s)
     left = "" if left == "ended" else f" {left.capitalize()}."
+    ended = f"{shown.ended:,} of {count(shown.total, 'rollout')} ended"
+    if shown.stream is not None:
+        ended = f"{count(shown.ended, 'rollout')} ended, {how_far(shown)} consumed"
     return (
-        f"{count(len(runs), 'batch')}. {short(shown.name)}: {shown.ended:,} of "
-        f"{count(shown.total, 'rollout')} ended, {shown.running:,} running, {shown.failed:,} failed"
-        f"{reward}.{left}"
+        f"{how_many(runs)}. {short(shown.name)}: {ended}, {shown.running:,} running, "
+        f"{shown.failed:,} failed{reward}.{left}"
     )

@@ -50,11 +50,15 @@ def draw_lines(
     times = np.array(part.times_s, dtype=np.float64)
     style_axes(axes, y="" if part.unit == "share" else part.unit)
     drawn = [_draw_line(axes, *_with_gaps(times, line.values), line) for line in part.lines]
-    _scale(axes, part, [most for most in drawn if math.isfinite(most)])
+    _scale(axes, part, drawn)
     for place, level in enumerate(part.levels):
         _draw_level(axes, level, place)
-    _time_axis(axes, span_s or ((times[0], times[-1]) if len(times) else (0.0, 1.0)))
-    if not any(math.isfinite(most) for most in drawn):
+    ends = (float(times[0]), float(times[-1])) if len(times) else (0.0, 1.0)
+    if part.along:
+        _number_axis(axes, ends, part.along)
+    else:
+        _time_axis(axes, span_s or ends)
+    if not any(drawn):
         absent(axes)
     if part.note:
         canvas.note(left, top + LINES_HEIGHT - LINE_IN / 2, width, part.note)
@@ -73,11 +77,11 @@ def _with_gaps(times: np.ndarray, values: Values) -> tuple[np.ndarray, np.ndarra
     )
 
 
-def _draw_line(axes: Axes, times: np.ndarray, values: np.ndarray, line: Line) -> float:
-    """Its largest value; minus infinity where it has none."""
+def _draw_line(axes: Axes, times: np.ndarray, values: np.ndarray, line: Line) -> tuple[float, ...]:
+    """Its smallest and its largest value; nothing where it has none."""
     known = np.isfinite(values)
     if not known.any():
-        return -math.inf
+        return ()
     axes.plot(times, values, color=line.colour, linewidth=1.3, linestyle=_dashes(line))
     before = np.concatenate([[False], known[:-1]])
     after = np.concatenate([known[1:], [False]])
@@ -88,7 +92,7 @@ def _draw_line(axes: Axes, times: np.ndarray, values: np.ndarray, line: Line) ->
         axes.plot(
             times[last], values[last], line.marker, color=line.colour, markersize=4, clip_on=False
         )
-    return float(values[known].max())
+    return float(values[known].min()), float(values[known].max())
 
 
 def _dashes(line: Line) -> tuple[float, Sequence[float]]:
@@ -96,14 +100,15 @@ def _dashes(line: Line) -> tuple[float, Sequence[float]]:
     return (0.0, line.dash)
 
 
-def _scale(axes: Axes, part: Lines, tops: Sequence[float]) -> None:
+def _scale(axes: Axes, part: Lines, drawn: Sequence[Sequence[float]]) -> None:
     """From zero; shares to one."""
     if part.unit == "share":
         axes.set_ylim(0, 1.1)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
         axes.set_yticks(SHARES)
         return
-    axes.set_ylim(0, max([*tops, 0.0]) * 1.12 or 1.0)
+    ends = [end for line in drawn for end in line]
+    axes.set_ylim(min([*ends, 0.0]) * 1.12, max([*ends, 0.0]) * 1.12 or 1.0 * (not any(ends)))
     axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
 
@@ -127,6 +132,19 @@ def _time_axis(axes: Axes, span_s: tuple[float, float]) -> None:
     first, _, last = axes.get_xticklabels()
     first.set_horizontalalignment("left")
     last.set_horizontalalignment("right")
+
+
+def _number_axis(axes: Axes, ends: tuple[float, float], word: str) -> None:
+    """The first and the last number."""
+    first, last = ends
+    axes.set_xlim(first, max(last, first + 1.0))
+    ticks = [first, last] if last > first else [first]
+    names = [drawable(f"{word} {tick:,.0f}") for tick in ticks]
+    axes.set_xticks(ticks, names, fontfamily=FONT, fontsize=7.5)
+    labels = axes.get_xticklabels()
+    labels[0].set_horizontalalignment("left")
+    if len(labels) > 1:
+        labels[-1].set_horizontalalignment("right")
 
 
 def legend_height(lines: Sequence[Line]) -> float:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import pandas as pd
 
 from workbench.aio import polite
+from workbench.learner.figures import StepFigures
+from workbench.metrics.aggregation import aggregate
 from workbench.showing import table
 from workbench.stream.groups import GroupBatch
 
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
 
     from workbench.cluster.learner import RayLearner
     from workbench.facade.reach import Reach
-    from workbench.learner.figures import StepFigures
     from workbench.trajectory import Trajectory
 
     Learnable = GroupBatch | Sequence[Sequence[Trajectory]]
@@ -92,6 +93,10 @@ class Learner:
         """A row per step."""
         return pd.DataFrame([_row(figures) for figures in self._port.figures])
 
+    def summary(self) -> pd.Series[Any]:
+        """All steps as one: sums, means and maxima, as each figure declares."""
+        return aggregate(self.history(), StepFigures.AGGREGATION)
+
     @property
     def pid(self) -> int:
         """Of its process."""
@@ -130,4 +135,4 @@ def _groups(batch: Learnable) -> Sequence[Sequence[Trajectory]]:
 
 
 def _row(figures: StepFigures) -> dict[str, Any]:
-    return {name: getattr(figures, name) for name in type(figures).AGGREGATION}
+    return {name: getattr(figures, name) for name in StepFigures.AGGREGATION}

@@ -21,6 +21,7 @@ from workbench.rollout.worker import AgentLoopWorker
 from workbench.stream.manager import FullyAsyncAgentLoopManager
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from workbench.client import LLMServerClient
@@ -115,18 +116,26 @@ class Players:
         rows = [*kept, *(row for row in batch.played if row.rollout_id not in known)]
         return manager.play(replace(batch, played=rows), name=name, keeper=keeper)
 
-    async def manager(self, client: LLMServerClient, capacity: int) -> FullyAsyncAgentLoopManager:
+    async def manager(
+        self,
+        client: LLMServerClient,
+        capacity: int,
+        replicas: Callable[[], Awaitable[dict[str, Any]]] | None = None,
+    ) -> FullyAsyncAgentLoopManager:
         """Who plays batches and groups, on the same workers and in the same places.
 
         Args:
             client: samples.
             capacity: rollouts that the engines take at once; later the pool's load says.
+            replicas: of the pool: replica id → actor handle.
         """
         await self.ready(client)
         await asyncio.gather(*(worker.revive() for worker in self._workers))
         self._places = self._places or Places(capacity)
         pad_id = (await self.renderer()).pad_id
-        return FullyAsyncAgentLoopManager(self._crew, concurrency=self._places, pad_id=pad_id)
+        return FullyAsyncAgentLoopManager(
+            self._crew, concurrency=self._places, pad_id=pad_id, replicas=replicas
+        )
 
     async def renderer(self) -> Renderer:
         """The model's, read when it is first needed."""

@@ -9,6 +9,7 @@ from workbench.errors import PoolClosedError, StreamEndedError
 from workbench.facade.learner import Learner
 from workbench.facade.stream_tables import (
     batch_frame,
+    batch_summary,
     drop_frame,
     group_frame,
     publish_frame,
@@ -223,6 +224,11 @@ class Stream:
         """The pool's figures over time, this stream among them."""
         return self._reach.feed
 
+    @property
+    def done(self) -> bool:
+        """Whether nothing more will come of it."""
+        return self._closed or self._streaming.latest.state in {"ended", "failed"}
+
     def snapshot(self) -> StreamSnapshot:
         """Where it stands; once it is closed, where it stood."""
         if self._closed:
@@ -236,6 +242,10 @@ class Stream:
     def history(self) -> pd.DataFrame:
         """A row per batch that was handed out."""
         return batch_frame(self._call(self._streaming.queue.batches()))
+
+    def summary(self) -> pd.Series[Any]:
+        """All batches as one: sums, means and maxima, as each column declares."""
+        return batch_summary(self.history())
 
     def drops(self) -> pd.DataFrame:
         """What was not handed out, by cause, beside what was: a selection shows itself here."""

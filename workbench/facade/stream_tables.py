@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from workbench.metrics.aggregation import Aggregation, Declared, MeanBy, aggregate
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -22,6 +24,17 @@ BATCH_COLUMNS = {
     "mean_staleness": "Float64", "max_staleness": "Int64", "queue_s": "Float64",
     "waited_s": "Float64", "committed": "boolean",
 }  # fmt: skip
+BATCH_AGGREGATION: Declared = {
+    **dict.fromkeys(("number", "time_s", "consumer", "version"), Aggregation.LAST),
+    **dict.fromkeys(("groups", "rollouts", "sampled_tokens", "waited_s"), Aggregation.SUM),
+    "committed": Aggregation.SUM,
+    "mean_reward": MeanBy("rollouts"),
+    "mean_staleness": MeanBy("groups"),
+    "max_staleness": Aggregation.MAX,
+    "queue_s": MeanBy("groups"),
+}
+"""How the columns of batches are brought together."""
+
 DROP_COLUMNS = {
     "cause": "string", "groups": "Int64", "rollouts": "Int64", "sampled_tokens": "Int64",
     "mean_longest_tokens": "Float64", "mean_reward": "Float64",
@@ -40,6 +53,11 @@ def group_frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
 def batch_frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
     """One row per batch: ``BATCH_COLUMNS``."""
     return _frame(rows, BATCH_COLUMNS)
+
+
+def batch_summary(frame: pd.DataFrame) -> pd.Series[Any]:
+    """All batches as one, each column as it declares."""
+    return aggregate(frame, BATCH_AGGREGATION)
 
 
 def drop_frame(now: StreamSnapshot) -> pd.DataFrame:

@@ -116,7 +116,7 @@ class Streaming:
     async def stop(self) -> None:
         """Nothing more is begun, and what is in flight stops."""
         await self.queue.stop()
-        self.rollouter.cancel_all("stopped")
+        self.rollouter.stop("stopped")
         await asyncio.wait({self._playing})
 
     async def close(self) -> None:
@@ -172,7 +172,7 @@ class Streaming:
             except PoolClosedError as error:
                 with contextlib.suppress(StreamError):
                     await self.queue.fail(str(error))
-                self.rollouter.cancel_all("lost")
+                self.rollouter.stop("lost")
                 return
             except Exception:  # a moment without a figure: the stream goes on
                 logger.debug("no look at the pool of %s", self.name, exc_info=True)

@@ -166,7 +166,7 @@ class Streams(Batches):
         manager = pool.reach.manager
         versions = await manager.get_weight_version()
         capacity = manager.limits.max_num_seqs * max(1, len(versions))
-        player = await pool.players.manager(pool.client, capacity)
+        player = await pool.players.manager(pool.client, capacity, manager.get_replicas)
         version = max(versions.values(), default=0)
         queue = await RayQueue.open(rules, folder=folder, version=version)
         rollouter = Rollouter(

@@ -2,13 +2,12 @@
 
 One name per figure, with its unit. What vLLM exports itself (running, waiting, KV cache, tokens,
 times to first token) has vLLM's names and is not said again here. A figure that nobody knows is
-missing, never zero. There is a series per pool, replica and known batch of rollouts; never one per
-session, client or request.
+missing, never zero. There is a series per pool, replica and known batch or stream of rollouts;
+never one per session, client or request.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prometheus_client import generate_latest
@@ -16,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
+from workbench.metrics.exported_streams import STREAM, STREAMS, Figure, stream_families
 from workbench.types import ReplicaState
 
 if TYPE_CHECKING:
@@ -34,15 +34,6 @@ BATCH = ("pool", "batch", "agent")
 
 Rows = list[tuple[tuple[str, ...], object]]
 """Values of the labels, and the object that has the figures; None where it is not known."""
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """How one field of a snapshot is exported. Those whose name ends in ``_total`` are counters."""
-
-    field: str
-    name: str
-    about: str
 
 
 BOOKS = (
@@ -132,7 +123,6 @@ ENGINE = (
 """Of the engine, by replica: what vLLM does not export."""
 
 ROLLOUTS = (
-    Figure("total", "workbench_rollouts_planned", "Rollouts of the batch."),
     Figure("running", "workbench_rollouts_running", "Rollouts that run now."),
     Figure(
         "wall_s", "workbench_rollouts_elapsed_seconds", "Since the batch began, until it ended."
@@ -183,13 +173,15 @@ def families(sample: Sample) -> Iterator[Metric]:
         (STATUS, REPLICA, list(zip(ids, [replica.status for replica in replicas], strict=True))),
         (ENGINE, REPLICA, list(zip(ids, [replica.engine for replica in replicas], strict=True))),
         (ROLLOUTS, BATCH, [(_batch(name, run), run) for run in sample.runs]),
+        (STREAMS, STREAM, [((name, run.name), run.stream) for run in sample.runs]),
     ]
-    everything = [_facts(sample), _states(sample), _ends(sample)]
+    everything = [_facts(sample), _states(sample), _planned(sample), _ends(sample)]
     everything += [
         [_family(figure, labels, rows) for figure in figures] for figures, labels, rows in groups
     ]
     for some in everything:
         yield from (family for family in some if family.samples)
+    yield from stream_families(sample)
 
 
 def _family(figure: Figure, labels: tuple[str, ...], rows: Rows) -> Metric:
@@ -238,6 +230,15 @@ def _states(sample: Sample) -> list[Metric]:
         for state in ReplicaState:
             labels = (sample.pool.name, status.replica_id, state.value)
             family.add_metric(labels, status.state is state)
+    return [family]
+
+
+def _planned(sample: Sample) -> list[Metric]:
+    """Of batches: nobody knows it of a stream."""
+    family = GaugeMetricFamily("workbench_rollouts_planned", "Rollouts of the batch.", labels=BATCH)
+    for run in sample.runs:
+        if run.stream is None:
+            family.add_metric(_batch(sample.pool.name, run), run.total)
     return [family]
 
 

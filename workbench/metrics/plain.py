@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import workbench.types
-from workbench.metrics import samples
+from workbench.metrics import samples, streams
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,4 +71,5 @@ def _of_type(kind: type[T], data: Any) -> T:
 
 @functools.cache
 def _hints(kind: type) -> Mapping[str, Any]:
-    return typing.get_type_hints(kind, localns=vars(workbench.types) | vars(samples))
+    known = vars(workbench.types) | vars(samples) | vars(streams)
+    return typing.get_type_hints(kind, localns=known)

@@ -75,7 +75,7 @@ class Journal:
         if self.size < len(MAGIC) and MAGIC.startswith(self._path.read_bytes()):
             self._file.truncate(0)  # whoever made it got no further
             self.size = 0
-            self._write(MAGIC)
+            self._write([MAGIC])
 
     def _await_lock(self, wait_s: float) -> None:
         deadline = time.monotonic() + wait_s
@@ -111,19 +111,20 @@ class Journal:
         Raises:
             OSError: they cannot be written; none of them is kept then.
         """
-        written = b"".join(map(_packed, records))
-        self._write(written)
+        parts = [part for record in records for part in _packed(record)]
+        self._write(parts)
         if self._rewriting is not None:
-            self._rewriting.since.append(written)
+            self._rewriting.since += parts
             self._finish(wait=False)
 
-    def _write(self, written: bytes) -> None:
+    def _write(self, parts: Sequence[bytes]) -> None:
         try:
-            _write_all(self._file, written)
+            for part in parts:
+                _write_all(self._file, part)
         except OSError:
             self._file.truncate(self.size)  # what comes later must not stand behind half a record
             raise
-        self.size += len(written)
+        self.size += sum(map(len, parts))
 
     # -- written anew -------------------------------------------------------------------------
 
@@ -149,8 +150,7 @@ class Journal:
         self._file.close()
         self._file = done.file
         self.size = self._whole = done.size
-        for written in done.since:
-            self._write(written)
+        self._write(done.since)
         done.path.replace(self._path)
 
     def close(self) -> None:
@@ -176,9 +176,9 @@ class _Rewriting:
     def _write(self, records: Sequence[Record]) -> None:
         with contextlib.suppress(OSError), contextlib.ExitStack() as undo:
             file = undo.enter_context(self.path.open("wb", buffering=0))
-            for written in (MAGIC, *map(_packed, records)):
-                _write_all(file, written)
-                self.size += len(written)
+            for part in (MAGIC, *(part for record in records for part in _packed(record))):
+                _write_all(file, part)
+                self.size += len(part)
             undo.pop_all()
             self.file = file
 
@@ -189,10 +189,11 @@ def _write_all(file: IO[bytes], written: bytes) -> None:
         left = left[file.write(left) :]
 
 
-def _packed(record: Record) -> bytes:
+def _packed(record: Record) -> tuple[bytes, bytes]:
+    """To be written one behind the other: a large blob is not copied for it."""
     fact = pickle.dumps(record.fact, pickle.HIGHEST_PROTOCOL)
     checksum = zlib.crc32(record.blob, zlib.crc32(fact))
-    return b"".join((HEAD.pack(len(fact), len(record.blob), checksum), fact, record.blob))
+    return HEAD.pack(len(fact), len(record.blob), checksum) + fact, record.blob
 
 
 def _read(file: IO[bytes]) -> Record | None:

@@ -56,6 +56,7 @@ class FullyAsyncAgentLoopManager(AgentLoopManager):
         template: Batch,
         task: Task,
         position: int,
+        attempt: int = 1,
         *,
         on_begin: Callable[[], None] | None = None,
     ) -> RolloutRun:
@@ -65,11 +66,13 @@ class FullyAsyncAgentLoopManager(AgentLoopManager):
             template: what all groups share; its own tasks are not played.
             task: has what its loop needs.
             position: tells its group from others.
+            attempt: tells a group that is played again from what came of it before.
             on_begin: called as each of its rollouts gets its place.
         """
         group = f"task-{position}"
         indices = range(template.n + template.rules.spare)
-        specs = [RolloutSpec(f"{group}/{index}", group, index, task) for index in indices]
+        again = f"#{attempt}" if attempt > 1 else ""
+        specs = [RolloutSpec(f"{group}/{index}{again}", group, index, task) for index in indices]
         return self.play(replace(template, specs=specs), name=group, on_begin=on_begin)
 
     async def generate_sequences_single(self, task: str | Task, **options: Any) -> RolloutBatch:

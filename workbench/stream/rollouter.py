@@ -94,6 +94,7 @@ class Rollouter:
         self._plays: dict[Ticket, _Play] = {}
         self._changed = asyncio.Event()
         self._problem = ""
+        self._stopped_for = ""
         self.tally = Tally()
         """Of the rollouts that ended."""
 
@@ -118,6 +119,7 @@ class Rollouter:
         if self._problem:
             with contextlib.suppress(StreamError):
                 await self._queue.fail(self._problem)
+                await self._queue.admit((), 1, 0.0)  # nothing is in flight any more
             raise StreamError(self._problem)
 
     async def idle(self) -> None:
@@ -131,8 +133,9 @@ class Rollouter:
             if play := self._plays.get(ticket):
                 play.cancel(cause)
 
-    def cancel_all(self, cause: str) -> None:
+    def stop(self, cause: str) -> None:
         """Stop all groups; their tasks are played again, by whoever goes on with the stream."""
+        self._stopped_for = cause  # also those whose tickets are on their way
         self.cancel_groups(list(self._plays), cause)
 
     def cancel(self, rollout_id: str) -> bool:
@@ -158,7 +161,7 @@ class Rollouter:
             for ticket in await self._queue.admit(list(self._plays), most, ADMIT_S):
                 if ticket not in self._plays:
                     task = asyncio.create_task(self._play(ticket), name=f"task-{ticket.position}")
-                    self._plays[ticket] = _Play(task)
+                    self._plays[ticket] = _Play(task, cause=self._stopped_for)
 
     def _give_up(self, problem: str) -> None:
         """For the first problem that there was; none is empty."""

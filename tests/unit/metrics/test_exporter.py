@@ -15,6 +15,7 @@ from tests.unit.metrics.test_runs import a_run
 from workbench.grafana import dashboard
 from workbench.metrics.exporter import CONTENT_TYPE, SampleCollector, render
 from workbench.metrics.samples import Activity, SessionTurns
+from workbench.metrics.streams import DropCount, PublishMark, StreamSnapshot
 from workbench.types import ReplicaState, ReplicaStatus
 
 BOOKS = {
@@ -39,7 +40,24 @@ def everything():
         a_run("night", total=9, running=2, done=4, failed=2, cancelled=1),
         mean_reward=-0.25, sampled_tokens=77, wall_s=8.0,
     )  # fmt: skip
-    return a_sample(START_S, known, books=BOOKS, runs=(run,), heard_s=(("replica-0", START_S - 1),))
+    return a_sample(
+        START_S, known, books=BOOKS, runs=(run, a_stream()), heard_s=(("replica-0", START_S - 1),)
+    )
+
+
+def a_stream(**known):
+    """Of which nobody knows how many rollouts there will be."""
+    mark = PublishMark(START_S - 9, 6, "keep", 0.25, 1.5, "ConnectionError: refused")
+    fields = {
+        "state": "publishing", "waits_for": "", "error": "", "version": 6, "pool_version": 5,
+        "max_staleness": 2, "window": 24, "running": ((4, 2), (5, 7)), "queued": ((4, 1), (5, 3)),
+        "handed": 4, "uncommitted": 3, "begun": 75, "ended": 60, "consumed": 48, "batches": 12,
+        "ages": ((0, 12), (1, 30), (16, 1), (40, 5)),
+        "drops": (DropCount("too_old", 3, 12, 4800, 1500, 0.3, 3),
+                  DropCount("filtered", 5, 20, 2000, 600, 5.0, 5)),
+        "publishes": (PublishMark(START_S - 30, 5, "keep", 9.0, 9.0), mark),
+    }  # fmt: skip
+    return replace(a_run("flow", total=0), stream=StreamSnapshot(**(fields | known)))
 
 
 def read(sample):
@@ -56,7 +74,7 @@ def names(sample):
 
 
 def test_every_figure_arrives_under_its_name_with_its_labels():
-    figures = read(everything())
+    figures = {key: n for key, n in read(everything()).items() if not of_the_stream(key)}
     pool, replica = ("pool", "lab"), ("replica", "replica-0")
     batch = (("agent", "test"), ("batch", "night"), pool)
     of_pool = {
@@ -91,6 +109,45 @@ def test_every_figure_arrives_under_its_name_with_its_labels():
     policy = ("policy", "sticky-least-loaded")
     expected["workbench_pool_info", ("device", "cpu"), ("model", "tiny"), policy, pool] = 1
     assert figures == expected
+
+
+def of_the_stream(key):
+    return ("stream", "flow") in key or ("batch", "flow") in key
+
+
+def test_a_stream_is_told_by_groups_versions_causes_and_ages():
+    figures = {key: n for key, n in read(everything()).items() if ("stream", "flow") in key}
+    labels = (("pool", "lab"), ("stream", "flow"))
+    expected = {
+        "learner_version": 6, "pool_version": 5, "max_staleness_versions": 2,
+        "in_flight_groups": 9, "queued_groups": 4, "window_groups": 24, "handed_groups": 4,
+        "uncommitted_groups": 3, "consumed_groups": 48, "begun_groups_total": 75,
+        "ended_groups_total": 60, "batches": 12, "publish_timestamp_seconds": START_S - 9,
+        "publish_stopped_seconds": 0.25, "publish_seconds": 1.5, "publish_failed": 1,
+    }  # fmt: skip
+    expected = {(f"workbench_stream_{name}", *labels): n for name, n in expected.items()}
+    for cause, groups, tokens in (("too_old", 3, 4800), ("filtered", 5, 2000)):
+        names = ("cause", cause), *labels
+        expected["workbench_stream_dropped_groups_total", *names] = groups
+        expected["workbench_stream_dropped_tokens_total", *names] = tokens
+    for age, groups in (("0", 12), ("1", 30), ("16+", 6)):
+        expected["workbench_stream_taken_groups", *labels[:1], ("staleness", age), labels[1]] = (
+            groups
+        )
+    for state in ("running", "paused", "publishing", "ended", "failed"):
+        key = ("workbench_stream_state", labels[0], ("state", state), labels[1])
+        expected[key] = state == "publishing"
+    assert figures == expected
+
+
+def test_of_a_stream_nobody_knows_how_many_rollouts_are_planned_nor_a_bound_that_is_none():
+    endless = a_sample(START_S, runs=(a_stream(max_staleness=None, publishes=(), ages=()),))
+    known = names(endless)
+    assert "workbench_rollouts_running" in known
+    assert not {
+        "workbench_rollouts_planned", "workbench_stream_max_staleness_versions",
+        "workbench_stream_publish_seconds", "workbench_stream_taken_groups",
+    } & known  # fmt: skip
 
 
 def test_what_is_not_known_is_missing_and_not_zero():

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from tests.unit.metrics.pools import START_S, a_replica, a_sample
+from tests.unit.metrics.test_exporter import a_stream
 from tests.unit.metrics.test_history import ALWAYS, assert_same, steady
 from tests.unit.metrics.test_runs import a_run
 from tests.unit.rollout.test_batch import failed, trajectory
@@ -201,7 +202,7 @@ def full_pool():
             a_replica("replica-1", engine={"evicted_blocks": None, "ttft_counts": (1, 2)}),
             books={"sessions": 3},
             activity=activity,
-            runs=(a_run("mine", done=2), a_run("other/../batch")),
+            runs=(a_run("mine", done=2), a_run("other/../batch"), a_stream()),
             heard_s=(("replica-1", START_S + 7300.0),),
         )
     )
@@ -228,6 +229,10 @@ def test_a_saved_feed_shows_what_was_there(saved):
         assert_same(again.window(start_s, START_S + 7300, points), shown)
     assert again.latest == feed.latest
     assert again.latest.pool.replicas[1].engine.ttft_counts == (1, 2)
+    stream = again.latest.runs[2].stream
+    assert stream.queued == ((4, 1), (5, 3)), "tuples, which lists would not be equal to"
+    assert stream.drops[0].cause == "too_old"
+    assert stream.publishes[1].error == "ConnectionError: refused"
     assert not again.pull()
     pd.testing.assert_frame_equal(again.to_pandas(), feed.to_pandas())
 

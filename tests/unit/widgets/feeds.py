@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from workbench.metrics.block import Block
-    from workbench.metrics.samples import Sample
+    from workbench.metrics.samples import RolloutSnapshot, Sample
     from workbench.trajectory import Trajectory
 
 WAIT_S = 20
@@ -71,6 +71,7 @@ class PoolFeed:
         self.error = ""
         self.closed = False
         self.replicas = replicas
+        self.runs: tuple[RolloutSnapshot, ...] = ()
         self.history = History()
         self._lock = threading.Lock()  # a ticker pulls while a test makes
         self.pulls = 0
@@ -89,7 +90,7 @@ class PoolFeed:
         names = replica_names(self.replicas)
         replicas = tuple(make_replica(name, in_flight=in_flight) for name in names)
         with self._lock:
-            self._made.append(make_sample(replicas, time_s=self._next_s))
+            self._made.append(make_sample(replicas, time_s=self._next_s, runs=self.runs))
             self._next_s += 1.0
 
     def pull(self) -> bool:

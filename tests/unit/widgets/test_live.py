@@ -11,13 +11,19 @@ import pytest
 
 from tests.unit.widgets.feeds import WAIT_S, ended, tickers
 from tests.unit.widgets.wires import Until, displayed, shown
-from widgets import KVCacheUsage, ReplicaLoad, RolloutProgress, SessionStickiness
+from widgets import (
+    KVCacheUsage,
+    ReplicaLoad,
+    RolloutProgress,
+    SessionStickiness,
+    StalenessView,
+)
 from widgets.live_view import LiveView
 from widgets.pictures.picture import Facts, Picture
 from widgets.ticker import Ticker
 from workbench.errors import ConfigError
 
-POOL_VIEWS = (KVCacheUsage, ReplicaLoad, RolloutProgress, SessionStickiness)
+POOL_VIEWS = (KVCacheUsage, ReplicaLoad, RolloutProgress, SessionStickiness, StalenessView)
 
 # ---------------------------------------------------------------------------- following
 

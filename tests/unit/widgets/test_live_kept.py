@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import base64
+from types import SimpleNamespace
 
 import pytest
 
 from tests.unit.widgets.feeds import PoolFeed
+from tests.unit.widgets.pictures.scenes import make_run, make_stream_run
 from tests.unit.widgets.wires import shown
-from widgets import KVCacheUsage, ReplicaLoad, RolloutProgress, SessionStickiness
+from widgets import (
+    KVCacheUsage,
+    ReplicaLoad,
+    RolloutProgress,
+    SessionStickiness,
+    StalenessView,
+)
 from widgets.browser import esm
 from widgets.figures import Still
 from widgets.live_view import VIEW_TYPE
 
-POOL_VIEWS = (KVCacheUsage, ReplicaLoad, RolloutProgress, SessionStickiness)
+POOL_VIEWS = (KVCacheUsage, ReplicaLoad, RolloutProgress, SessionStickiness, StalenessView)
 
 
 @pytest.mark.parametrize("kind", POOL_VIEWS)
@@ -42,12 +50,34 @@ def test_reprs_name_the_pool_and_its_figures(pool):
     assert [repr(kind(pool)) for kind in POOL_VIEWS] == [
         "KVCacheUsage('lab', 2 replicas, fullest 42%)",
         "ReplicaLoad('lab', 2 replicas, 6 in flight)",
-        "RolloutProgress('lab', 0 batches, 0 of 0 rollouts ended)",
+        "RolloutProgress('lab', 0 batches)",
         "SessionStickiness('lab', 30 sessions, 30 moves)",
+        "StalenessView('lab', 0 streams)",
     ]
     pool.closed = True
     assert repr(ReplicaLoad(pool)) == "ReplicaLoad('lab', 2 replicas, 6 in flight, closed)"
     assert repr(ReplicaLoad(PoolFeed(seconds=0))) == "ReplicaLoad('lab', no data yet)"
+
+
+def test_a_stream_shows_itself_and_another_by_its_name(pool):
+    pool.runs = (make_run("batch"), make_stream_run("a"), make_stream_run("b", consumed=8))
+    pool.make()
+    pool.pull()
+    own = SimpleNamespace(feed=pool, name="a", get_batch=print)
+    assert "Stream a (tool)" in titles(StalenessView(own))
+    assert "Stream a (tool)" in titles(RolloutProgress(own))
+    assert "Stream b (tool)" in titles(StalenessView(own, stream="b"))
+    assert "Stream b (tool)" in titles(StalenessView(pool))
+    pool.runs = pool.runs[:2]
+    pool.make()
+    pool.pull()
+    assert repr(StalenessView(pool)) == "StalenessView('lab', a: 48 groups in 12 batches)"
+    progress = "RolloutProgress('lab', 1 batch, 1 stream, 334 rollouts ended)"
+    assert repr(RolloutProgress(pool)) == progress
+
+
+def titles(view):
+    return [part.title for part in view._picture().parts]
 
 
 def test_a_snapshot_is_a_still_of_the_present(pool):

@@ -119,6 +119,13 @@ def report(folder: Path, **changes) -> str:
     return path.read_text(encoding="utf-8")
 
 
+def test_a_streams_rollouts_say_how_far_behind_the_learner_they_were(tmp_path):
+    aged = make_rollouts(staleness=[0, 1, 1, 1])
+    told = "<dt>versions behind the learner</dt><dd>0.75</dd>"
+    assert told in report(tmp_path, rollouts=aged)
+    assert "versions behind" not in report(tmp_path)
+
+
 def test_report_shows_hostile_text_as_text(tmp_path):
     hostile = make_trajectory(
         HOSTILE,

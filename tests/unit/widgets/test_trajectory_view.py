@@ -99,6 +99,15 @@ def test_rollouts_that_end_appear_and_the_last_one_ends_it():
     view.close()
 
 
+def test_a_source_that_keeps_the_last_ones_only_is_followed():
+    run = Run(3)
+    feed = TrajectoryView(run)._feed
+    assert not feed.pull()
+    run.rows = [*run.rows[1:], trajectory(3)]
+    assert feed.pull()
+    assert feed.rows[-1].rollout_id == "rollout-3"
+
+
 def test_one_trajectory_is_opened_at_once():
     view = TrajectoryView(trajectory(4), decode=lambda ids: "x")
     displayed(view)

@@ -31,6 +31,8 @@ from workbench.types import (
 if TYPE_CHECKING:
     import pandas as pd
 
+    from workbench.metrics.samples import RolloutSnapshot
+
 EVIL = "<img src=x onerror='window.broken=1'>"
 """What must be shown and never obeyed."""
 
@@ -49,6 +51,7 @@ class MadePool:
     pages: list[tuple[int, int]] = field(default_factory=list)
     """Pages of sessions that were read."""
     reads: int = 0
+    streams: tuple[RolloutSnapshot, ...] = ()
     problem: Exception | None = None
     """Raised whenever something is asked."""
 
@@ -81,7 +84,11 @@ class MadePool:
             time_s=self._next_s,
             sessions=self.known,
             activity=make_activity(),
-            runs=(make_run("batch-1"), make_run("batch-2", done=done)),
+            runs=(
+                *self.streams,
+                make_run("batch-1"),
+                make_run("batch-2", done=done),
+            ),
         )
         with self._lock:
             self.history.add(sample)

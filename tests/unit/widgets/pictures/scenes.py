@@ -12,6 +12,7 @@ from widgets.pictures.view import NOTHING, FeedView, look
 from workbench.metrics.block import Block
 from workbench.metrics.columns import POOL_COLUMNS, REPLICA_COLUMNS
 from workbench.metrics.samples import Activity, RolloutSnapshot, Sample, SessionTurns
+from workbench.metrics.streams import DropCount, PublishMark, StreamSnapshot
 from workbench.types import (
     EngineFigures,
     EventKind,
@@ -163,6 +164,35 @@ def make_run(name: str = "batch-0", **known: Any) -> RolloutSnapshot:
         "rewards": ((0.0, 0.5, 12), (0.5, 1.0, 18)),
     }  # fmt: skip
     return RolloutSnapshot(name=name, **(values | known))
+
+
+def make_stream(**known: Any) -> StreamSnapshot:
+    """In the middle of its work: the learner is at version 6, the pool still at 5."""
+    values: dict[str, Any] = {
+        "state": "running", "waits_for": "a publish: 8 groups of version 6 were taken or wait",
+        "error": "", "version": 6, "pool_version": 5, "max_staleness": 2, "window": 24,
+        "running": ((3, 1), (4, 2), (5, 7)), "queued": ((4, 1), (5, 3)), "handed": 4,
+        "uncommitted": 4, "begun": 75, "ended": 60, "consumed": 48, "batches": 12,
+        "ages": ((0, 12), (1, 30), (2, 6)),
+        "drops": (DropCount("too_old", 3, 12, 4800, 1500, 0.3, 3),
+                  DropCount("filtered", 5, 20, 2000, 600, 5.0, 5)),
+        "publishes": tuple(
+            PublishMark(NOW_S - 60 + 10 * n, n, "keep", 0.1 * n, 0.5 + 0.1 * n,
+                        "ConnectionError: no replica answered" if n == 4 else "",
+                        ("replica-1",) if n == 5 else ())
+            for n in range(1, 7)
+        ),
+        "curve": tuple((n, 0.2 + n / 20) for n in range(1, 13)),
+    }  # fmt: skip
+    return StreamSnapshot(**(values | known))
+
+
+def make_stream_run(name: str = "stream-1", **known: Any) -> RolloutSnapshot:
+    """Of a stream; what is a field of the stream goes there, all else is of its run."""
+    own = {key: known.pop(key) for key in list(known) if key not in StreamSnapshot.__slots__}
+    values = {"total": 0, "done": 290, "failed": 10, "running": 40, "sampled_tokens": 60_000,
+              "stream": make_stream(**known)}  # fmt: skip
+    return make_run(name, **(values | own))
 
 
 def make_view(

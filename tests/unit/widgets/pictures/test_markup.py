@@ -122,6 +122,13 @@ def test_a_lines_course_has_its_extremes_and_its_gaps():
     assert "50.0%50.0%–" in page(Lines("Use", "share", (1, 2), (lost,), "books")).text
 
 
+def test_a_line_along_numbers_says_which():
+    line = Line("r", (0.5, 0.25), "#123456")
+    text = page(Lines("Reward", "reward", (7, 1009), (line,), "", along="batch")).text
+    assert "reward, batch 7 to 1,009" in text
+    assert "batch" not in page(Lines("Reward", "reward", (), (), "", along="batch")).text
+
+
 def test_bars_are_as_long_as_their_share():
     bars = (Bar("a", 2.5, "2.5", "#123456"), Bar("b", None, "no data", "#123456"))
     found = page(Bars("b", "requests", bars, 10.0))

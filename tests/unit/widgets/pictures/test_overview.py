@@ -16,6 +16,7 @@ from tests.unit.widgets.pictures.scenes import (
     make_replica,
     make_run,
     make_sample,
+    make_stream_run,
     make_view,
     part,
     replica_names,
@@ -25,8 +26,10 @@ from widgets.pictures.load import load_picture
 from widgets.pictures.overview import overview_picture
 from widgets.pictures.progress import progress_picture
 from widgets.pictures.replicas import replicas_picture
+from widgets.pictures.staleness import staleness_picture
 from widgets.pictures.stickiness import stickiness_picture
 from widgets.pictures.view import POINTS
+from workbench.metrics.streams import PublishMark
 from workbench.types import EngineFigures, ReplicaState
 
 PICTURES = (
@@ -36,8 +39,23 @@ PICTURES = (
     stickiness_picture,
     progress_picture,
     replicas_picture,
+    staleness_picture,
 )
 LIMIT_BYTES = 100_000
+
+
+def long_stream():
+    """Everything that is kept of a stream, as long as it may be."""
+    marks = tuple(
+        PublishMark(NOW_S, 9000 + n, "keep", n / 7, n / 3, "E" * 999, ("replica-1",) * 99)
+        for n in range(100)
+    )
+    return make_stream_run(
+        version=9100, running=tuple((n, 9) for n in range(9000, 9101)), publishes=marks,
+        queued=tuple((n, 9) for n in range(9000, 9101)), waits_for="w" * 999,
+        curve=tuple((40_000 + n, 1 / (n + 3)) for n in range(500)),
+        ages=tuple((n, 999) for n in range(100)),
+    )  # fmt: skip
 
 
 def large_view():
@@ -58,7 +76,7 @@ def large_view():
         for n, name in enumerate(ids)
     )
     runs = tuple(make_run(f"batch-{n}", failures=(("E" * 99, 9),) * 20) for n in range(40))
-    sample = make_sample(replicas, sessions=100_000, runs=runs)
+    sample = make_sample(replicas, sessions=100_000, runs=(*runs, long_stream()))
     recent = make_activity(sessions=7000, replicas=256)
     return make_view(sample=sample, block=block, span_s=3600, recent=recent)
 

@@ -160,6 +160,21 @@ def test_no_value_at_all_says_no_data():
     assert "no data" in texts(drawn(Lines("Running", "s", (), (), "books")))
 
 
+def test_a_line_along_numbers_has_their_ends_and_shows_what_is_below_zero():
+    line = Line("r", (-0.5, 0.25, -2.0), "#123456")
+    figure = drawn(
+        Lines("Reward", "reward", (7, 8, 1009), (line,), "", along="batch"), span_s=(0.0, 60.0)
+    )
+    assert {"batch 7", "batch 1,009"} <= set(texts(figure))
+    (axes,) = [axes for axes in figure.axes if axes.lines]
+    assert axes.get_xlim() == (7, 1009)
+    low, high = axes.get_ylim()
+    assert low < -2.0
+    assert high > 0.25
+    still(Picture("Title", (Lines("Reward", "reward", (7,), (Line("r", (0.0,), "#123456"),), "",
+                                  along="batch"),)))  # fmt: skip
+
+
 def test_every_line_is_in_the_one_legend():
     pair = tuple(Line(name, (1, 2), "#123456", (1.0, 1.0), "o") for name in ("alpha", "beta"))
     charts = [Lines(title, "s", (1, 2), pair, "books") for title in ("One", "Two")]
