@@ -25,7 +25,7 @@ from workbench.rollout.tool_loop import ToolAgentLoop, ToolLimits
 from workbench.rollout.worker import AgentLoopWorker
 
 if TYPE_CHECKING:
-    from workbench.trajectory import Trajectory
+    from workbench.trajectory import Segment, Trajectory
     from workbench.types import GenerateRequest, SamplingParams
 
 MODEL = "smollm2-135m"
@@ -40,6 +40,8 @@ class Sampled:
     request: GenerateRequest
     token_ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    """Of each token, as the core stamped the step that sampled it."""
 
 
 class RecordedEngine(VLLMEngine):
@@ -57,7 +59,7 @@ class RecordedEngine(VLLMEngine):
 
         def recorded(outputs: Any, *args: Any, **options: Any) -> Any:
             for output in outputs:
-                self._note(output)
+                self._note(output, options["weight_version"])
             return process(outputs, *args, **options)
 
         processor.process_outputs = recorded  # type: ignore[method-assign]
@@ -68,11 +70,12 @@ class RecordedEngine(VLLMEngine):
         self.of_session[request.session_id].append(made)
         await super().add(request)
 
-    def _note(self, output: Any) -> None:
+    def _note(self, output: Any, version: str) -> None:
         (made,) = [s for name, s in self.sampled.items() if output.request_id.startswith(name)]
         ids = list(output.new_token_ids)
         made.token_ids += ids
         if ids:
+            made.versions += [int(version)] * len(ids)
             rows = output.new_logprobs.logprobs  # the sampled token comes first in each
             made.log_probs += [float(row[0]) for row in rows]
 
@@ -91,22 +94,32 @@ def compared(row: Trajectory, made: list[Sampled]) -> int:
     left, count = list(made), 0
     for turn in row.turns:
         attempts, left = left[: turn.attempts], left[turn.attempts :]
-        ids, log_probs = delivered(attempts)
+        ids, log_probs, versions = delivered(attempts)
         segment = row.segments[turn.segment]
         assert segment.prompt_ids + segment.response_ids[: turn.start] == (
             attempts[0].request.prompt_ids
         )
         assert segment.response_ids[turn.start : turn.end] == ids
         assert segment.log_probs[turn.start : turn.end] == log_probs
+        assert stamped(segment)[turn.start : turn.end] == versions
         count += len(ids)
     assert not left
     return count
 
 
-def delivered(attempts: list[Sampled]) -> tuple[list[int], list[float]]:
+def stamped(segment: Segment) -> list[int | None]:
+    """The version of each token of a row's response; None where it was not sampled."""
+    versions: list[int | None] = [None] * len(segment.response_ids)
+    for span in segment.version_spans:
+        versions[span.start : span.end] = [span.version] * (span.end - span.start)
+    return versions
+
+
+def delivered(attempts: list[Sampled]) -> tuple[list[int], list[float], list[int]]:
     """A turn by the core's record: of an attempt that was resumed, what the next begins with."""
     ids: list[int] = []
     log_probs: list[float] = []
+    versions: list[int] = []
     for number, attempt in enumerate(attempts):
         size = len(attempt.token_ids)
         if number + 1 < len(attempts):
@@ -115,7 +128,8 @@ def delivered(attempts: list[Sampled]) -> tuple[list[int], list[float]]:
             assert following[len(attempt.request.prompt_ids) :] == attempt.token_ids[:size]
         ids += attempt.token_ids[:size]
         log_probs += attempt.log_probs[:size]
-    return ids, log_probs
+        versions += attempt.versions[:size]
+    return ids, log_probs, versions
 
 
 async def update_when_busy(engine: RecordedEngine, pool: Any, version: int, mode: Any) -> None:

@@ -5,25 +5,40 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(300)]
 
-@pytest.mark.vllm
-@pytest.mark.timeout(300)
-def test_every_token_and_log_probability_is_the_cores_own_through_updates_and_tools() -> None:
+
+def told_by(module: str, *args: str) -> Any:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.integration.engine_record"],
+        [sys.executable, "-m", f"tests.integration.{module}", *args],
         capture_output=True,
         text=True,
         timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    told = json.loads(done.stdout.splitlines()[-1])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_every_token_and_log_probability_is_the_cores_own_through_updates_and_tools() -> None:
+    told = told_by("engine_record")
     assert (told["rollouts"], told["status"]) == (12, ["done"])
     assert told["turns"] > 12, "tools were called"
     assert told["calls"]
     assert told["tokens"] > 200
     assert told["resumed"], "an update ended some of its turns"
     assert len(told["versions"]) > 1
+
+
+@pytest.mark.parametrize("mode", ["keep", "abort", "wait"])
+def test_a_publish_in_the_middle_of_32_rollouts_is_in_them_as_the_core_has_it(mode: str) -> None:
+    told = told_by("stream_record", mode)
+    assert (told["rollouts"], told["status"]) == (32, ["done"])
+    assert told["tokens"] == 32 * 48
+    assert told["crossed"] == (0 if mode == "wait" else 32)
+    assert told["attempts"] == ([2] if mode == "abort" else [1])
+    assert told["ages"] == [1, 1, 1, 1]

@@ -231,6 +231,7 @@ class World(RuleBasedStateMachine):
         told = mark(self.books.version, error)
         self.ledger.end_publish(told)
         self.ledger.end_publish(told)
+        assert self.books.publishes.count(told) == 1
         assert self.books.pool_version == (pool if error else self.books.version)
 
     # -- somebody at the keyboard -----------------------------------------------------------
@@ -451,6 +452,20 @@ def test_a_batch_waits_for_the_groups_that_the_next_version_would_make_too_old()
     assert "position 2" in told
     play(ledger, old[2:])
     assert positions(ledger.take(2, "a", 2.0)) == [2, 3]
+
+
+def test_a_slow_group_holds_nobody_up_as_long_as_a_later_version_can_take_it():
+    ledger = ledger_of(required_samples=2, max_staleness=2, staleness_threshold=0.5)
+    slow, *others = begin(ledger)
+    play(ledger, others)
+    ledger.take(2, "a", 2.0)
+    for version in (1, 2):
+        publish(ledger)
+        play(ledger, begin(ledger))
+        young = ledger.take(2, "a", 2.0)
+        assert (version, young is None) in {(1, False), (2, True)}
+    play(ledger, [slow])
+    assert positions(ledger.take(2, "a", 2.0)) == [0, 5]
 
 
 @pytest.mark.parametrize(("policy", "cancelled"), [("drop", []), ("cancel", [2, 3])])

@@ -167,6 +167,7 @@ async def test_tickets_end_only_when_nothing_can_come_back():
     taken = await made.take(2, 0.0, "main", 0)
     with pytest.raises(StreamEndedError):
         await made.take(2, 0.0, "main", taken.number)
+    await begun()
     assert not rollouter.done()
     await made.commit(taken.number)
     with pytest.raises(StreamEndedError, match="all tasks were used up"):
