@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import pickle
+import struct
+from array import array
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import StreamError
 from workbench.records.plain import plain
-from workbench.trajectory import ToolCall, Trajectory
+from workbench.trajectory import Segment, ToolCall, Trajectory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+ID, LOG_PROB = "i", "d"
+"""How an id and a log-probability are kept: in 4 bytes, and in the 8 that it has."""
+
+BESIDE = tuple(field.name for field in fields(Segment))[4:]
+"""What a segment has beside its lists of numbers."""
 
 
 def pack(trajectories: Sequence[Trajectory]) -> bytes:
@@ -40,8 +49,40 @@ def unpack(blob: bytes) -> tuple[Trajectory, ...]:
     return rows
 
 
+class _Pickler(pickle.Pickler):
+    """Keeps a segment's lists of numbers as arrays: its time and that of reading them halve."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if type(value) is not Segment:
+            return NotImplemented
+        try:
+            packed = (
+                struct.pack(f"{len(value.prompt_ids)}{ID}", *value.prompt_ids),
+                struct.pack(f"{len(value.response_ids)}{ID}", *value.response_ids),
+                bytes(value.response_mask),
+                struct.pack(f"{len(value.log_probs)}{LOG_PROB}", *value.log_probs),
+            )
+        except (TypeError, ValueError, struct.error):  # not the numbers that they should be
+            return NotImplemented
+        return _segment, (*packed, *[getattr(value, name) for name in BESIDE])
+
+
+def _segment(prompt: bytes, response: bytes, mask: bytes, log_probs: bytes, *rest: Any) -> Segment:
+    return Segment(
+        _list(ID, prompt), _list(ID, response), list(mask), _list(LOG_PROB, log_probs), *rest
+    )
+
+
+def _list(code: str, packed: bytes) -> list[Any]:
+    numbers = array(code)
+    numbers.frombytes(packed)
+    return numbers.tolist()
+
+
 def _dumped(value: Any) -> bytes:
-    return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+    written = io.BytesIO()
+    _Pickler(written, pickle.HIGHEST_PROTOCOL).dump(value)
+    return written.getvalue()
 
 
 def _sendable(trajectory: Trajectory) -> Trajectory:

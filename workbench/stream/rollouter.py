@@ -117,7 +117,7 @@ class Rollouter:
         finally:
             await self._end_all()
         if self._problem:
-            with contextlib.suppress(StreamError):
+            with contextlib.suppress(Exception):  # what went wrong first is told
                 await self._queue.fail(self._problem)
                 await self._queue.admit((), 1, 0.0)  # nothing is in flight any more
             raise StreamError(self._problem)
@@ -202,7 +202,9 @@ class Rollouter:
         if task is None:
             await self._queue.source_ended(self._source.total or 0)
             return
-        play.run = self._manager.begin(self._template, task, ticket.position, on_begin=self._change)
+        play.run = self._manager.begin(
+            self._template, task, ticket.position, ticket.attempt, on_begin=self._change
+        )
         if play.cause:
             play.run.cancel()
         rows = await play.run

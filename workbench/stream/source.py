@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import random
@@ -50,6 +51,7 @@ class TaskSource:
         self._shuffle = shuffle
         self._orders: dict[int, list[int]] = {}
         self._reader: Iterator[str | Task] | None = None
+        self._reading = asyncio.Lock()
         self._tasks: list[Task] = []
         self.total: int | None = None
         """Positions in all; None while nobody knows, and for no end."""
@@ -85,8 +87,9 @@ class TaskSource:
             if self.total is not None and position >= self.total:
                 return None
             return self._tasks[self._index(position)]
-        while len(self._tasks) <= position and self.total is None:
-            await self._read()
+        async with self._reading:  # groups that begin together ask together
+            while len(self._tasks) <= position and self.total is None:
+                await self._read()
         if position >= len(self._tasks):
             return None
         task = self._tasks[position]

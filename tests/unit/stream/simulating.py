@@ -78,6 +78,10 @@ class Outcome:
     snapshot: object = None
     error: str = ""
     leftovers: int = 0
+    published: list = field(default_factory=list)
+    """When each publish began and ended, in virtual seconds."""
+    sampled: list = field(default_factory=list)
+    """Virtual seconds, tokens sampled so far: twice a second."""
 
     @property
     def positions(self):
@@ -196,9 +200,12 @@ class World:
 
     async def publish(self):
         """Until the pool has them: without new weights a strict stream would wait for ever."""
+        clock = asyncio.get_running_loop().time
         for _ in range(10):
+            began_s = clock()
             with contextlib.suppress(WeightsError):
                 await self.publisher.publish("weights")
+                self.outcome.published.append((began_s, clock()))
                 return
             await asyncio.sleep(0.2)
 
@@ -211,6 +218,13 @@ class World:
                 oldest = row.versions[0] if row.versions else batch.version
                 assert bound is None or batch.version - oldest <= bound
             assert len(group.trajectories) == self.plan.n
+
+    async def watch(self):
+        """Note how fast the engines are."""
+        while True:
+            tokens = sum(engine.figures().generation_tokens for engine in self.pool.engines)
+            self.outcome.sampled.append((asyncio.get_running_loop().time(), tokens))
+            await asyncio.sleep(0.5)
 
     async def befall(self):
         for pause_s, kind in self.plan.fates:
@@ -234,8 +248,8 @@ class World:
                 await self.queue.resume()
 
 
-def reward(trajectory):
-    """One of three, or as many as the task says."""
+async def reward(trajectory):
+    """One of three, or as many as the task says. Async: work on threads takes no virtual time."""
     (segment,) = trajectory.segments
     return float(sum(segment.sampled_ids) % trajectory.task.get("spread", 3))
 
@@ -249,6 +263,7 @@ def simulate(plan, folder, limit_s=1000.0):
         async with pool_of(engines, no_replica_s=1000.0) as pool:
             world = World(plan, pool, folder)
             fates = asyncio.ensure_future(world.befall())
+            watch = asyncio.ensure_future(world.watch())
             try:
                 async with asyncio.timeout(limit_s):
                     await world.learn()
@@ -256,9 +271,9 @@ def simulate(plan, folder, limit_s=1000.0):
             except StreamError as error:
                 world.outcome.error = str(error)
             finally:
-                fates.cancel()
-                world.playing.cancel()
-                await asyncio.gather(fates, world.playing, return_exceptions=True)
+                for task in (fates, watch, world.playing):
+                    task.cancel()
+                await asyncio.gather(fates, watch, world.playing, return_exceptions=True)
             world.outcome.snapshot = await world.queue.snapshot()
             world.outcome.leftovers = world.manager.limit - world.manager.free
             await world.queue.close()

@@ -492,6 +492,18 @@ def test_what_is_too_old_is_played_again_and_given_up_in_the_end(policy, cancell
     ledger.check()
 
 
+def test_what_was_taken_and_comes_back_is_counted_once():
+    ledger = ledger_of(required_samples=2, max_staleness=1)
+    play(ledger, begin(ledger, 3))
+    ledger.take(2, "a", 2.0)
+    told = snapshot(ledger)
+    assert (told.handed, told.uncommitted, told.consumed, told.ages) == (2, 2, 2, ((0, 2),))
+    ledger.reclaim("a")
+    told = snapshot(ledger)
+    assert (told.handed, told.uncommitted, told.consumed, told.ages) == (0, 0, 0, ())
+    assert (told.in_queue, told.batches, told.curve, ledger.free) == (3, 0, (), 1)
+
+
 def test_a_lowered_bound_drops_what_waits_and_is_too_old_now():
     ledger = ledger_of(required_samples=1, max_staleness=2)
     play(ledger, begin(ledger, 1))

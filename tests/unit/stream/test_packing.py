@@ -26,6 +26,22 @@ def test_rollouts_come_back_as_they_were():
     assert unpack(pack([])) == ()
 
 
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"prompt_ids": [2**40, 0]},
+        {"response_ids": [2**31 - 1, -(2**31)]},
+        {"response_mask": [1, 300]},
+        {"log_probs": [None, -0.5]},
+        {"log_probs": [-5e-324, -float("inf")]},
+        {"prompt_ids": [], "fork_reason": "cut", "parent": 0, "shared_tokens": 7},
+    ],
+)
+def test_numbers_come_back_whatever_they_are(numbers):
+    row = replace(ROW, segments=(SEGMENT, replace(SEGMENT, **numbers)))
+    assert unpack(pack([row])) == (row,)
+
+
 def test_what_cannot_be_sent_is_plain_data_and_costs_nothing_else():
     lock = threading.Lock()
     call = replace(ROW.tool_calls[0], arguments={"lock": lock})

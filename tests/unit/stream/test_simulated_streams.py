@@ -94,6 +94,34 @@ def test_a_batch_waits_for_those_that_would_be_too_old_and_nothing_is_lost():
     assert sum(outcome.positions.values()) == 24
 
 
+@pytest.mark.parametrize("mode", ["keep", "abort"])
+def test_a_publish_waits_for_no_rollout(mode):
+    one_is_long = [{"prompt": f"task {i}", "tokens": 400 if i == 0 else 4} for i in range(12)]
+    rules = {"max_staleness": 5, "update_mode": mode}
+    outcome = played(Plan(one_is_long, rules=rules, steps_s=(0.1,)))
+    assert sum(outcome.positions.values()) == 12
+    assert max(end_s - began_s for began_s, end_s in outcome.published) < 0.1 + 1.0, "the transfer"
+
+
+@pytest.mark.parametrize("mode", ["keep", "abort"])
+def test_engines_are_as_fast_as_before_within_one_request_after_a_publish(mode):
+    rules = {
+        "required_samples": 4, "max_staleness": 2, "trigger_parameter_sync_step": 20,
+        "max_concurrent": 8, "update_mode": mode,
+    }  # fmt: skip
+    outcome = played(Plan(tasks(280, tokens=20), rules=rules, steps_s=(0.4,)))
+
+    def rate(start_s, end_s):
+        inside = [(at, tokens) for at, tokens in outcome.sampled if start_s <= at <= end_s]
+        (first_s, first), (last_s, last) = inside[0], inside[-1]
+        return (last - first) / (last_s - first_s)
+
+    for began_s, end_s in outcome.published[:2]:
+        request_s = 1.0  # 20 tokens
+        before = rate(began_s - 4.0, began_s)
+        assert rate(end_s + request_s, end_s + request_s + 3.0) >= 0.9 * before
+
+
 def test_groups_that_are_filtered_give_their_places_back_even_all_of_a_step():
     spread = [{"prompt": f"task {i}", "spread": 1 if i < 8 else 1000} for i in range(12)]
     outcome = played(Plan(spread, filter="varied", rules={"max_staleness": 0}))

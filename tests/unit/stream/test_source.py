@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 
 import pytest
@@ -57,6 +58,13 @@ async def test_an_iterator_is_read_as_far_as_asked_and_its_tasks_are_found_again
     assert await prompts(made, [2, 0]) == ["task 2", "task 0"]
     assert read == [0, 1, 2]
     assert made.total is None
+
+
+async def test_tasks_that_are_asked_for_together_are_read_one_after_the_other():
+    made = source(f"task {number}" for number in range(3))
+    asked = await asyncio.gather(*(made.task(position) for position in (4, 1, 0, 3, 2)))
+    assert [task and task["prompt"] for task in asked] == [None, "task 1", "task 0", None, "task 2"]
+    assert made.total == 3
 
 
 async def test_the_end_of_an_iterator_is_known_once_it_was_reached():
