@@ -7,6 +7,7 @@ with another implementation's.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +17,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from workbench import Workbench
+
+
+REAL = {Path(__file__).parent / name for name in ("chaos", "integration", "ui")}
+"""Whose tests have processes of their own, on a machine that may have other things to do."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test with processes that fails is run once more; the closing lines name it: RERUN."""
+    for item in items:
+        if REAL & set(item.path.parents):
+            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 settings.register_profile("any machine", deadline=None)  # a busy one is no failure
