@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from typing import TYPE_CHECKING, NamedTuple
 
 from widgets.drawing import count
@@ -50,27 +49,27 @@ class Outcome(NamedTuple):
 def outcomes(run: RolloutSnapshot, stream: StreamSnapshot) -> list[Outcome]:
     """All that ended, what was consumed of it, and what was not, by cause."""
     ended = run.done + run.failed
-    rewards = [reward for _, reward in stream.curve]
     return [
         Outcome(
             "all that ended", None, ended, run.sampled_tokens / ended if ended else None, None,
             run.mean_reward, "consumed, queued, or neither",
         ),
-        Outcome(
-            "consumed", stream.consumed, None, None, None,
-            statistics.fmean(rewards) if rewards else None, "the learner took it",
-        ),
+        _counted("consumed", stream.taken, "the learner took it"),
         *(_dropped(drop) for drop in stream.drops),
     ]  # fmt: skip
 
 
 def _dropped(drop: DropCount) -> Outcome:
     name, why = CAUSES.get(drop.cause, (prose(drop.cause, 40), ""))
+    return _counted(name, drop, why)
+
+
+def _counted(name: str, count: DropCount, why: str) -> Outcome:
     return Outcome(
-        name, drop.groups, drop.rollouts,
-        drop.sampled_tokens / drop.rollouts if drop.rollouts else None,
-        drop.longest_tokens / drop.groups if drop.groups else None,
-        drop.reward_sum / drop.rewarded if drop.rewarded else None, why,
+        name, count.groups, count.rollouts,
+        count.sampled_tokens / count.rollouts if count.rollouts else None,
+        count.longest_tokens / count.groups if count.groups else None,
+        count.reward_sum / count.rewarded if count.rewarded else None, why,
     )  # fmt: skip
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from workbench.checkpoint.folders import OwnFolder
+from workbench.checkpoint.folders import OwnFolder, roomy
 from workbench.cluster.ports import our_errors
 from workbench.cluster.remote import Remote
 from workbench.errors import StreamError, WorkbenchError
@@ -37,6 +36,10 @@ PAUSE_S = 0.1
 
 ABSENT_S = 120.0
 """How long it may take to be back, and to read its journal."""
+
+ROOM_BYTES = 2**30
+"""What there has to be of shared memory for a journal that goes with its queue; else it is among
+the temporary files."""
 
 GONE = "the stream's queue is gone: its stream was closed, or the process that began it ended"
 
@@ -102,8 +105,8 @@ class RayQueue:
             ConfigError: the folder cannot be used.
             StreamError: another process runs the stream in it, or something else is in there.
         """
-        own = None if folder is not None else OwnFolder(Path(tempfile.gettempdir()), "stream")
-        path = own.path / "journal" if own else Path(folder or "").expanduser().resolve()
+        own = None if folder is not None else OwnFolder(roomy(ROOM_BYTES), "stream")
+        path = _absolute(own.path / "journal" if own else folder or "")
         here = ray.get_runtime_context().get_node_id()
         actor: Any = ray.remote(QueueActor)
         options = actor.options(
@@ -112,7 +115,7 @@ class RayQueue:
             max_concurrency=MAX_CALLS,
             scheduling_strategy=NodeAffinitySchedulingStrategy(here, soft=False),
         )
-        queue = cls(options.remote(rules, str(path), version, new_id()), own, is_owner=True)
+        queue = cls(options.remote(rules, path, version, new_id()), own, is_owner=True)
         try:
             await queue.snapshot()
         except BaseException:
@@ -121,12 +124,15 @@ class RayQueue:
         return queue
 
     async def _call(self, method: str, *args: Any, **options: Any) -> Any:
+        return await self._ask("call", method, *args, **options)
+
+    async def _ask(self, method: str, *args: Any, **options: Any) -> Any:
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + ABSENT_S
         while True:
             try:
                 with our_errors(StreamError(GONE), _AbsentError()):
-                    return await self._actor.ask("call", method, *args, **options)
+                    return await self._actor.ask(method, *args, **options)
             except _AbsentError as error:
                 if loop.time() > give_up_s:
                     raise StreamError("the stream's queue cannot be reached") from error
@@ -134,8 +140,7 @@ class RayQueue:
 
     async def pid(self) -> int:
         """Of the actor's process."""
-        with our_errors(StreamError(GONE)):
-            pid: int = await self._actor.ask("pid")
+        pid: int = await self._ask("pid")
         return pid
 
     async def close(self) -> None:
@@ -232,3 +237,8 @@ class RayQueue:
         """See :meth:`StreamQueue.digests`."""
         known: dict[int, str] = await self._call("digests")
         return known
+
+
+def _absolute(folder: str | os.PathLike[str]) -> str:
+    """The actor's working directory is another one."""
+    return str(Path(folder).expanduser().resolve())

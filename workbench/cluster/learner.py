@@ -113,6 +113,8 @@ class RayLearner:
             self._actor.kill()
         if self._given is None and self._own is None:
             self._own = OwnFolder(roomy(VERSIONS * size), "learner")
+        for cut_short in self.folder.glob(f".weights-{os.getpid()}-*"):
+            shutil.rmtree(cut_short, ignore_errors=True)
         actor: Any = ray.remote(LearnerActor)
         self._actor = Remote(actor.options(**self._options()).remote())
         try:

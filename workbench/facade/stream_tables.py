@@ -61,7 +61,7 @@ def batch_summary(frame: pd.DataFrame) -> pd.Series[Any]:
 
 
 def drop_frame(now: StreamSnapshot) -> pd.DataFrame:
-    """One row per cause: ``DROP_COLUMNS``.
+    """One row per cause, and the first of what was handed out: ``DROP_COLUMNS``.
 
     ``mean_longest_tokens`` and ``mean_reward`` are means over the groups.
     """
@@ -74,7 +74,7 @@ def drop_frame(now: StreamSnapshot) -> pd.DataFrame:
             "mean_longest_tokens": drop.longest_tokens / drop.groups if drop.groups else None,
             "mean_reward": drop.reward_sum / drop.rewarded if drop.rewarded else None,
         }
-        for drop in now.drops
+        for drop in (now.taken, *now.drops)
     ]
     return _frame(rows, DROP_COLUMNS)
 

@@ -16,7 +16,7 @@ from workbench.learner.config import LearnerConfig
 from workbench.stream.filters import group_filter
 from workbench.stream.rollouter import Rollouter
 from workbench.stream.rules import StreamRules
-from workbench.stream.source import TaskSource
+from workbench.stream.source import TaskSource, check_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -169,6 +169,11 @@ class Streams(Batches):
         player = await pool.players.manager(pool.client, capacity, manager.get_replicas)
         version = max(versions.values(), default=0)
         queue = await RayQueue.open(rules, folder=folder, version=version)
+        try:
+            await check_tasks(source, await queue.digests())
+        except BaseException:
+            await queue.close()
+            raise
         rollouter = Rollouter(
             queue, source, player, template, max_failures=rules.max_failures, keeps=keeps
         )

@@ -131,7 +131,7 @@ def _figures(step: int, note: str, chosen: Selection, loss: float, sums: TokenSu
         groups=chosen.groups,
         differing=chosen.differing,
         rollouts=chosen.rollouts,
-        left_out=chosen.left_out.total(),
+        left_out=chosen.rollouts - len(rewards),
         rewarded=len(rewards),
         reward=sum(rewards) / len(rewards) if rewards else None,
         tokens=tokens,

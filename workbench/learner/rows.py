@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from workbench.errors import ConfigError
 from workbench.learner.objective import group_advantages, token_shares
-from workbench.trajectory import RolloutStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,10 +41,8 @@ class Selection:
     differing: int
     """Groups with rollouts of different rewards: only these are learned from."""
     rollouts: int
-    left_out: Counter[str] = field(default_factory=Counter)
-    """Why → rollouts that take no part at all, not even in their group's mean."""
-    rewards: list[float] = field(default_factory=list)
-    """Of those that take part, over all groups."""
+    rewards: list[float]
+    """Of those that take part, over all groups. Others do not even count in their group's mean."""
 
 
 def select(groups: Sequence[Sequence[Trajectory]], config: LearnerConfig) -> Selection:
@@ -60,14 +56,11 @@ def select(groups: Sequence[Sequence[Trajectory]], config: LearnerConfig) -> Sel
             problem = f"the group {group[0].group!r} has 1 rollout" if group else "an empty group"
             allowed = "n >= 2: a rollout's advantage is its reward against those of its group"
             raise ConfigError("n", problem, allowed=allowed)
-    left_out: Counter[str] = Counter()
     rewards: list[float] = []
     learned: list[tuple[Trajectory, float]] = []
     differing = 0
     for group in groups:
-        reasons = [_out(rollout) for rollout in group]
-        left_out.update(reason for reason in reasons if reason)
-        known = [None if why else r.reward for r, why in zip(group, reasons, strict=True)]
+        known = [rollout.reward if _takes_part(rollout) else None for rollout in group]
         rewards += [reward for reward in known if reward is not None]
         advantages = group_advantages(known, scale=config.scale_advantages)
         if any(advantages):
@@ -75,8 +68,7 @@ def select(groups: Sequence[Sequence[Trajectory]], config: LearnerConfig) -> Sel
             pairs = zip(group, advantages, known, strict=True)
             learned += [(rollout, a) for rollout, a, reward in pairs if reward is not None]
     rows = _rows(learned, config)
-    count = sum(map(len, groups))
-    return Selection(rows, len(groups), differing, count, left_out, rewards)
+    return Selection(rows, len(groups), differing, sum(map(len, groups)), rewards)
 
 
 def bare(rollout: Trajectory) -> Trajectory:
@@ -86,15 +78,11 @@ def bare(rollout: Trajectory) -> Trajectory:
     )
 
 
-def _out(rollout: Trajectory) -> str:
-    """Why it takes no part; empty where it does."""
-    if rollout.status is not RolloutStatus.DONE:
-        return str(rollout.status)
-    if rollout.reward is None:
-        return "no reward"
-    if any(len(s.log_probs) != len(s.response_ids) for s in rollout.segments):
-        return "no log-probabilities"
-    return ""
+def _takes_part(rollout: Trajectory) -> bool:
+    """Whether it ended well, has a reward, and log-probabilities to weigh its tokens by."""
+    return rollout.reward is not None and all(
+        len(segment.log_probs) == len(segment.response_ids) for segment in rollout.segments
+    )
 
 
 def _rows(learned: Sequence[tuple[Trajectory, float]], config: LearnerConfig) -> list[Row]:

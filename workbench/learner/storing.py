@@ -63,9 +63,9 @@ def save_state(network: Network, model: Path, folder: Path, step: int) -> Path:
     pointer = folder / f"{CURRENT}.new"
     pointer.write_text(name)
     pointer.replace(folder / CURRENT)
-    for path in folder.glob("step-*"):
-        if path.name != name:
-            shutil.rmtree(path, ignore_errors=True)
+    for other in [*folder.glob("step-*"), *folder.glob(".step-*")]:  # also what was cut short
+        if other.name != name:
+            shutil.rmtree(other, ignore_errors=True)
     return folder / name / WEIGHTS
 
 

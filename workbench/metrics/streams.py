@@ -25,6 +25,14 @@ class DropCount(ByFields):
     """Groups that have one."""
 
 
+def nothing(cause: str) -> DropCount:
+    """No group at all."""
+    return DropCount(cause, 0, 0, 0, 0, 0.0, 0)
+
+
+NOTHING_TAKEN = nothing("taken")
+
+
 @dataclass(frozen=True, slots=True)
 class PublishMark(ByFields):
     """New weights, as a stream gave them to its pool."""
@@ -76,6 +84,8 @@ class StreamSnapshot(ByFields):
     ages: tuple[tuple[int, int], ...] = ()
     """Staleness when handed out, groups; ascending."""
     drops: tuple[DropCount, ...] = ()
+    taken: DropCount = NOTHING_TAKEN
+    """The same of what was handed out, to hold the drops against."""
     publishes: tuple[PublishMark, ...] = ()
     """The last 100."""
     tasks: int | None = None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import singledispatchmethod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from workbench.metrics.streams import DropCount, PublishMark
+from workbench.metrics.streams import DropCount, PublishMark, nothing
 from workbench.stream.facts import (
     Begun,
     Bounded,
@@ -114,6 +114,7 @@ class Books:
     batches: int = 0
     """Handed out and not taken back."""
     ages: Counter[int] = field(default_factory=Counter)
+    taken: DropCount = field(default_factory=lambda: nothing("taken"))
     drops: dict[str, DropCount] = field(default_factory=dict)
     publishes: deque[PublishMark] = field(default_factory=lambda: deque(maxlen=KEPT_MARKS))
     curve: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=KEPT_CURVE))
@@ -166,7 +167,8 @@ class Books:
         position = fact.header.ticket.position
         if self.running.pop(position, None) is None:
             del self.queued[position]
-        self.drops[fact.cause] = _with(self.drops.get(fact.cause), fact)
+        known = self.drops.get(fact.cause) or nothing(fact.cause)
+        self.drops[fact.cause] = _with(known, fact.header)
         self._note_digest(fact.header)
         if fact.is_void:
             self.voids[position] = self.voids.get(position, 0) + 1
@@ -189,6 +191,8 @@ class Books:
         if line.mean_reward is not None:
             self.curve.append((fact.number, line.mean_reward))
         self.ages.update(line.ages)
+        for group in groups:
+            self.taken = _with(self.taken, group.header)
         self.consumed += len(groups)
         if fact.version == self.version:
             self.handed += len(groups)
@@ -210,6 +214,8 @@ class Books:
         self.consumed -= len(groups)
         self.ages.subtract(taken.version - group.header.oldest_version for group in groups)
         self.ages += Counter()  # without those that are 0
+        for group in groups:
+            self.taken = _with(self.taken, group.header, -1)
         if taken.version == self.version:
             self.handed -= len(groups)
         self.lines.pop(fact.number, None)
@@ -268,16 +274,16 @@ class Books:
             self.digests.setdefault(header.ticket.position, header.digest)
 
 
-def _with(count: DropCount | None, fact: Left) -> DropCount:
-    known, header = count or DropCount(fact.cause, 0, 0, 0, 0, 0.0, 0), fact.header
+def _with(count: DropCount, header: GroupHeader, sign: int = 1) -> DropCount:
+    """One group more, or less."""
     return DropCount(
-        fact.cause,
-        known.groups + 1,
-        known.rollouts + header.rollouts,
-        known.sampled_tokens + header.sampled_tokens,
-        known.longest_tokens + header.longest_tokens,
-        known.reward_sum + (header.mean_reward or 0.0),
-        known.rewarded + (header.mean_reward is not None),
+        count.cause,
+        count.groups + sign,
+        count.rollouts + sign * header.rollouts,
+        count.sampled_tokens + sign * header.sampled_tokens,
+        count.longest_tokens + sign * header.longest_tokens,
+        count.reward_sum + sign * (header.mean_reward or 0.0),
+        count.rewarded + sign * (header.mean_reward is not None),
     )
 
 

@@ -357,7 +357,7 @@ class StreamLedger:
         assert not [g for g in books.queued.values() if self._is_too_old(g.header.oldest_version)]
         assert books.pool_version <= books.version
         assert 0 <= books.handed <= books.consumed
-        assert sum(books.ages.values()) == books.consumed
+        assert sum(books.ages.values()) == books.taken.groups == books.consumed
 
 
 def _unseen(ticket: Ticket) -> GroupHeader:

@@ -97,7 +97,8 @@ class Publisher:
             ConfigError: another one was asked for.
         """
         known = await self._queue.snapshot()
-        coming = max(known.pool_version, await self._pool_version()) + 1
+        pool = max(known.pool_version, await self._pool_version())
+        coming = max(known.version, pool + 1)  # a learner may be ahead of a pool that began anew
         if version is not None and version != coming:
             allowed = f"{coming}, the one after the pool's, since staleness counts them; or None"
             raise ConfigError("version", f"{version!r}", allowed=allowed)

@@ -15,6 +15,8 @@ from workbench.records.plain import plain
 from workbench.rollout.tasks import as_tasks, check_task
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from workbench.rollout.loop import AgentLoopBase
     from workbench.rollout.tasks import Task, Tasks
 
@@ -126,3 +128,21 @@ def digest(task: Task) -> str:
     """Tells a task from others, in every process: of its JSON."""
     text = json.dumps(plain(task), sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+async def check_tasks(source: TaskSource, known: Mapping[int, str]) -> None:
+    """Refuse to go on with a stream of other tasks.
+
+    Args:
+        source: of the tasks now.
+        known: the digests of those that were played, by position.
+
+    Raises:
+        ConfigError: one of them is another one now; names the first.
+        StreamError: the source cannot be read.
+    """
+    for position, mark in sorted(known.items()):
+        task = await source.task(position)
+        if task is None or digest(task) != mark:
+            problem = f"is of a stream with other tasks: the one at position {position} differs"
+            raise ConfigError("folder", problem, allowed="the tasks that it was begun with")

@@ -36,6 +36,7 @@ def snapshot(ledger: StreamLedger) -> StreamSnapshot:
         batches=books.batches,
         ages=tuple(sorted(books.ages.items())),
         drops=tuple(books.drops.values()),
+        taken=books.taken,
         publishes=tuple(books.publishes),
         tasks=books.total,
         curve=tuple(books.curve),

@@ -36,7 +36,7 @@ def row(number, **fields):
 
 def test_tables_without_rows_have_their_columns():
     assert list(batch_frame([]).columns) == list(BATCH_COLUMNS)
-    for frame in (group_frame([]), drop_frame(snapshot()), publish_frame(snapshot())):
+    for frame in (group_frame([]), publish_frame(snapshot())):
         assert len(frame) == 0
         assert len(frame.columns) > 5
 
@@ -59,7 +59,10 @@ def test_drops_show_how_long_they_were_and_what_they_earned():
         DropCount("too_old", 2, 16, 900, 300, 1.0, 2),
         DropCount("lost", 1, 0, 0, 0, 0.0, 0),
     )
-    frame = drop_frame(snapshot(drops=drops)).set_index("cause")
+    taken = DropCount("taken", 4, 32, 800, 120, 3.0, 4)
+    frame = drop_frame(snapshot(drops=drops, taken=taken)).set_index("cause")
+    assert list(frame.index) == ["taken", "too_old", "lost"]
+    assert frame.loc["taken", "mean_longest_tokens"] == 30
     assert frame.loc["too_old", "mean_longest_tokens"] == 150
     assert frame.loc["too_old", "mean_reward"] == pytest.approx(0.5)
     assert frame["mean_reward"].isna()["lost"]

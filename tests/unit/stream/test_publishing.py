@@ -65,6 +65,18 @@ async def test_weights_that_somebody_else_gave_the_pool_are_counted():
     assert (await scene.publisher.publish("w")).version == 8
 
 
+async def test_a_pool_that_was_started_anew_gets_the_version_that_the_learner_is_on(tmp_path):
+    former = StreamQueue(StreamRules(), folder=tmp_path, version=6)
+    await former.begin_publish(7)
+    await former.close()
+    scene = Scene()
+    scene.queue = scene.publisher._queue = StreamQueue(scene.rules, folder=tmp_path, version=0)
+    assert "a publish" in (await scene.queue.snapshot()).waits_for
+    assert (await scene.publisher.publish("what the learner saved")).version == 7
+    assert await scene.queue.admit([], 1, 0.0)
+    await scene.queue.close()
+
+
 @pytest.mark.parametrize("version", [0, 2, -1, "1"])
 async def test_another_version_than_the_next_is_refused_and_nothing_happens(version):
     scene = Scene()

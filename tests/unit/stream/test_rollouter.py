@@ -87,7 +87,6 @@ async def test_a_filter_that_raises_stops_the_stream_with_its_error():
     assert (await queue.snapshot()).in_flight == 0
 
 
-@virtually
 async def test_tasks_that_an_iterator_gives_in_the_wrong_form_are_failed_groups():
     queue = StreamQueue(RULES)
     tasks = iter(["a", {"question": "b"}, "c", "d"])

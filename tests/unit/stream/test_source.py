@@ -9,7 +9,7 @@ import pytest
 
 from workbench.errors import ConfigError, StreamError, TaskError
 from workbench.rollout.single_turn import SingleTurnAgentLoop
-from workbench.stream.source import TaskSource, digest
+from workbench.stream.source import TaskSource, check_tasks, digest
 
 
 def source(tasks, **options):
@@ -106,6 +106,17 @@ async def test_a_task_that_lacks_a_field_is_named_by_its_place():
 def test_what_cannot_be_is_refused_by_name(tasks, options, told):
     with pytest.raises((ConfigError, TaskError), match=told):
         source(tasks, **options)
+
+
+async def test_a_stream_of_other_tasks_is_not_gone_on_with():
+    known = {position: digest({"prompt": text}) for position, text in enumerate("abc")}
+    await check_tasks(source(["a", "b", "c", "d"]), known)
+    await check_tasks(source(iter("abc")), known)
+    for tasks in (["a", "x", "c"], ["b", "a", "c"]):
+        with pytest.raises(ConfigError, match=r"^folder.*position [01] differs"):
+            await check_tasks(source(tasks), known)
+    with pytest.raises(ConfigError, match="position 2 differs"):
+        await check_tasks(source(["a", "b"]), known)
 
 
 def test_a_digest_tells_tasks_apart_whatever_the_order_of_their_fields():

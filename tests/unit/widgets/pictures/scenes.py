@@ -173,6 +173,7 @@ def make_stream(**known: Any) -> StreamSnapshot:
         "error": "", "version": 6, "pool_version": 5, "max_staleness": 2, "window": 24,
         "running": ((3, 1), (4, 2), (5, 7)), "queued": ((4, 1), (5, 3)), "handed": 4,
         "uncommitted": 4, "begun": 75, "ended": 60, "consumed": 48, "batches": 12,
+        "taken": DropCount("taken", 48, 240, 36_000, 14_400, 25.2, 48),
         "ages": ((0, 12), (1, 30), (2, 6)),
         "drops": (DropCount("too_old", 3, 12, 4800, 1500, 0.3, 3),
                   DropCount("filtered", 5, 20, 2000, 600, 5.0, 5)),

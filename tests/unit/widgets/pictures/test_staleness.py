@@ -96,7 +96,7 @@ def test_what_was_dropped_stands_beside_all_with_its_length_and_reward():
     picture = seen(make_stream_run())
     rows = {row[0]: row[1:6] for row in part(picture, "What became of groups").rows}
     assert rows["all that ended"] == ("–", "300", "200.0", "–", "0.500")
-    assert rows["consumed"] == ("48", "–", "–", "–", "0.525")
+    assert rows["consumed"] == ("48", "240", "150.0", "300.0", "0.525")
     assert rows["too old"] == ("3", "12", "400.0", "500.0", "0.100")
     assert bars_of(picture, "Length of rollouts")["too old"] == (400.0, "400.0 (3 groups)")
 
