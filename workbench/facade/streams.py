@@ -95,6 +95,7 @@ class Streams(Batches):
             "sampling_params": sampling_params,
             "reward": reward,
             "timeout_s": timeout_s,
+            "also": known | {"epochs", "filter", "folder", "rules", "shuffle"},
         } | more
         if "concurrency" in more:
             raise ConfigError("concurrency", "is a batch's", allowed="max_concurrent, in groups")

@@ -22,7 +22,7 @@ from workbench.rollout.tasks import Tasks, rollout_specs
 from workbench.rollout.worker import RolloutSetup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from workbench.client import LLMServerClient
     from workbench.rollout.batch import RolloutBatch
@@ -117,6 +117,7 @@ def prepare(
     sampling_params: SamplingParams | None = None,
     reward: Reward | None = None,
     timeout_s: float | None = None,
+    also: Collection[str] = (),
     **more: Any,
 ) -> Batch:
     """Check a batch without playing it.
@@ -130,6 +131,7 @@ def prepare(
         sampling_params: by the engine's names.
         reward: of a finished trajectory.
         timeout_s: wall time of one rollout.
+        also: options that the caller takes himself, to be told of where one is unknown.
         more: fields of :class:`BatchRules` and :class:`ContextRules`, and settings of the loop
             class.
 
@@ -141,7 +143,7 @@ def prepare(
     name, loop = agent_loop(agent)
     rules = BatchRules(**_taken(BatchRules, more))
     context = ContextRules(max_tokens=model_tokens, **_taken(ContextRules, more))
-    check_loop_args(name, loop, more)
+    check_loop_args(name, loop, more, also)
     check_options(sampling_params, reward, timeout_s)
     specs = rollout_specs(tasks, loop, n, spare=rules.spare)
     sampling = normalised(sampling_params or {})
@@ -165,13 +167,15 @@ def _taken(rules: type[BatchRules] | type[ContextRules], options: dict[str, Any]
     return {name: options.pop(name) for name in names & options.keys()}
 
 
-def check_loop_args(name: str, loop: type[AgentLoopBase], given: dict[str, Any]) -> None:
+def check_loop_args(
+    name: str, loop: type[AgentLoopBase], given: dict[str, Any], also: Collection[str] = ()
+) -> None:
     """Refuse settings that no ``__init__`` of the loop class takes."""
     known = _known_args(loop)
     for setting in given:
         if setting not in known:
             problem = f"is neither a setting of the agent {name!r} nor an option of a batch"
-            allowed = [*sorted(known), *sorted(OF_THE_BATCH | OPTIONS)]
+            allowed = [*sorted(known), *sorted(OF_THE_BATCH | OPTIONS | {*also})]
             close = difflib.get_close_matches(setting, allowed, n=3)
             if setting in {"max_tokens", "temperature", "top_p", "stop", "seed"}:
                 close = [f"sampling_params={{{setting!r}: …}}"]
