@@ -1,6 +1,6 @@
-"""A stream on a real engine in this process, published to in the middle, beside its core's record.
+"""Streams on a real engine in this process, published to in the middle, beside its core's record.
 
-Run as a program of its own with a mode: it prints one JSON object.
+Run as a program of its own: it prints one JSON object, by mode of the publish.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from workbench.stream.queue import StreamQueue
 from workbench.stream.rollouter import Rollouter
 from workbench.stream.rules import StreamRules
 from workbench.stream.source import TaskSource
-from workbench.weights import WeightUpdate
+from workbench.weights import PauseMode, WeightUpdate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from workbench.types import SamplingParams
 
 GROUPS, N, TOKENS = 4, 8, 48
+
+MODES: tuple[PauseMode, ...] = ("keep", "abort", "wait")
 
 
 class Known(SingleTurnAgentLoop):
@@ -55,8 +57,9 @@ async def until_half(engine: RecordedEngine) -> None:
 
 async def play(engine: RecordedEngine, pool: Any, mode: Any) -> tuple[GroupBatch, WeightUpdate]:
     """One batch, with new weights (the same ones) in the middle of it."""
+    (replica,) = pool.replicas.values()
     rules = StreamRules(required_samples=GROUPS, update_mode=mode)
-    queue = StreamQueue(rules)
+    queue = StreamQueue(rules, version=replica.host.control.version)
     renderer = make_renderer(str(resolve_model(MODEL)), MODEL)
     manager = FullyAsyncAgentLoopManager(
         [AgentLoopWorker(pool.client(), renderer)], concurrency=GROUPS * N, pad_id=0
@@ -71,7 +74,6 @@ async def play(engine: RecordedEngine, pool: Any, mode: Any) -> tuple[GroupBatch
         max_failures=1,
         keeps=lambda _: True,
     )
-    (replica,) = pool.replicas.values()
 
     async def update(weights: Any, *, version: int, mode: Any) -> WeightUpdate:
         done = await replica.host.control.update(weights, version, mode)
@@ -89,34 +91,39 @@ async def play(engine: RecordedEngine, pool: Any, mode: Any) -> tuple[GroupBatch
     playing = asyncio.create_task(rollouter.run())
     await until_half(engine)
     done = await publisher.publish(str(resolve_model(MODEL)))
-    consumer = Consumer(
-        queue, "main", required_samples=GROUPS, window=rules.window, pad_id=renderer.pad_id
-    )
+    consumer = Consumer(queue, "main", required_samples=GROUPS, pad_id=renderer.pad_id)
     batch = await consumer.get_batch()
     await consumer.commit()
     await playing
     return batch, done
 
 
-async def main(mode: str) -> None:
-    given = {"dtype": "float32", "max_model_len": 2048, "max_num_seqs": GROUPS * N}
-    engine = RecordedEngine("replica-0", str(resolve_model(MODEL)), given, device="cpu")
-    async with pool_of([engine]) as pool:
-        batch, update = await play(engine, pool, mode)
-    await engine.close()
+def told(engine: RecordedEngine, batch: GroupBatch, update: WeightUpdate) -> dict[str, Any]:
+    """What came of it; fails where a row is not what the core sampled."""
     rows = batch.trajectories
-    told = {
+    return {
         "rollouts": len(rows),
         "status": sorted({str(row.status) for row in rows}),
         "tokens": sum(compared(row, engine.of_session[row.extra["session"]]) for row in rows),
-        "crossed": sum(row.versions == (0, 1) for row in rows),
+        "crossed": sum(row.versions == (update.version - 1, update.version) for row in rows),
         "attempts": sorted({turn.attempts for row in rows for turn in row.turns}),
         "ages": [group.staleness for group in batch.groups],
         "stopped_s": update.stopped_s,
     }
-    sys.stdout.write(json.dumps(told) + "\n")
+
+
+async def main() -> None:
+    given = {"dtype": "float32", "max_model_len": 2048, "max_num_seqs": GROUPS * N}
+    engine = RecordedEngine("replica-0", str(resolve_model(MODEL)), given, device="cpu")
+    by_mode = {}
+    async with pool_of([engine]) as pool:
+        for mode in MODES:
+            engine.sampled.clear()
+            by_mode[mode] = told(engine, *await play(engine, pool, mode))
+    await engine.close()
+    sys.stdout.write(json.dumps(by_mode) + "\n")
 
 
 if __name__ == "__main__":
     prepare_environment("cpu", threads=1, log_level="ERROR")
-    asyncio.run(main(sys.argv[1]))
+    asyncio.run(main())

@@ -145,12 +145,15 @@ class RayQueue:
 
     async def close(self) -> None:
         """End it, where it was opened; elsewhere this does nothing. Idempotent."""
-        if self._is_owner:
-            with contextlib.suppress(StreamError), our_errors(StreamError(GONE)):
-                await self._actor.ask("call", "close")
-            self._actor.kill()
-        if self._own is not None:
-            self._own.close()
+        try:
+            if self._is_owner:
+                with contextlib.suppress(WorkbenchError), our_errors(StreamError(GONE)):
+                    await self._actor.ask("call", "close")
+        finally:
+            if self._is_owner:
+                self._actor.kill()
+            if self._own is not None:
+                self._own.close()
 
     # -- as the queue has them ----------------------------------------------------------------
 

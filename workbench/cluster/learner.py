@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
+from ray.exceptions import OutOfMemoryError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from workbench.checkpoint.folders import OwnFolder, roomy
@@ -200,12 +201,18 @@ class RayLearner:
             self._actor = None
         if self._own is not None:
             self._own.close()
+            self._own = None
 
     async def _ask(self, method: str, *args: Any) -> Any:
         if self._actor is None:
             raise LearnerDiedError("the learner was closed, or not started")
-        with our_errors(LearnerDiedError(GONE)):
-            return await self._actor.ask(method, *args)
+        try:
+            with our_errors(LearnerDiedError(GONE)):
+                return await self._actor.ask(method, *args)
+        except LearnerDiedError as error:
+            if isinstance(error.__cause__, OutOfMemoryError):
+                raise LearnerDiedError(f"{GONE}. Its node ran out of memory") from error.__cause__
+            raise
 
 
 def _absolute(folder: str | os.PathLike[str]) -> str:

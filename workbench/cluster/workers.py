@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import pickle
 import sys
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -33,6 +34,9 @@ MAX_ROLLOUTS = 10_000
 
 MESSAGE_BYTES = 2**20
 """A setup that is larger goes through the cluster's shared memory, once for all rollouts."""
+
+KEPT_SETUPS = 8
+"""Of batches and streams that are played at the same time."""
 
 SWITCH_S = 0.0005
 """How long the thread that renders keeps the interpreter when the event loop wants it, which does
@@ -62,8 +66,8 @@ class _WorkerActor:
         self._renderer: Renderer | None = None
         self._stage = RenderStage()
         self._worker: AgentLoopWorker | None = None
-        self._setup: tuple[bytes, Any] = b"", None
-        """The one that came last, as it came and as it is."""
+        self._setups: OrderedDict[bytes, Any] = OrderedDict()
+        """Those that came last, as they came and as they are."""
         self._loop = LoopThread("rollouts")
         self._playing: dict[str, asyncio.Task[Trajectory]] = {}
         """Changed on the rollouts' loop only, as is the next."""
@@ -85,9 +89,9 @@ class _WorkerActor:
             WorkerDiedError: a task does that is not its own, of whichever rollout; this process is
                 of no use any more.
         """
-        if setup != self._setup[0]:
-            self._setup = setup, pickle.loads(setup)
-        rules: RolloutSetup = self._setup[1]
+        if setup not in self._setups:
+            keep(self._setups, setup, pickle.loads(setup))
+        rules: RolloutSetup = self._setups[setup]
         playing = asyncio.wrap_future(self._loop.submit(self._play(key, rules, spec)))
         done, _ = await asyncio.wait({playing}, timeout=_longest_s(rules))
         while not done:  # its time is over, and its loop may clean up as long as it takes
@@ -139,6 +143,13 @@ class _WorkerActor:
         return WorkerDiedError("a task blocks the event loop of the worker that played this")
 
 
+def keep(known: OrderedDict[Any, Any], key: Any, value: Any) -> None:
+    """One more of the last few: a batch and some streams at a time."""
+    known[key] = value
+    while len(known) > KEPT_SETUPS:
+        known.popitem(last=False)
+
+
 def _longest_s(setup: RolloutSetup) -> float | None:
     """What a rollout and its reward may take; None for no limit."""
     limits = 1 if setup.reward is None else 2
@@ -155,7 +166,7 @@ class RayWorker:
     def __init__(self, model: str) -> None:
         self._model = model
         self._client: LLMServerClient | None = None
-        self._setups: dict[int, tuple[RolloutSetup, Any]] = {}
+        self._setups: OrderedDict[int, tuple[RolloutSetup, Any]] = OrderedDict()
         self._reviving = asyncio.Lock()
         self._closed = False
         self._start()
@@ -228,12 +239,9 @@ class RayWorker:
     def _sent(self, setup: RolloutSetup) -> Any:
         """The setup as it is sent: pickled once, and by itself where it is large."""
         if id(setup) not in self._setups:
-            self._setups.clear()  # one batch at a time is the rule; another one is pickled again
             sent = pickled(setup)
-            self._setups[id(setup)] = (
-                setup,
-                sent if len(sent) <= MESSAGE_BYTES else ray.put(sent),
-            )
+            stored = sent if len(sent) <= MESSAGE_BYTES else ray.put(sent)
+            keep(self._setups, id(setup), (setup, stored))
         return self._setups[id(setup)][1]
 
     def close(self) -> None:

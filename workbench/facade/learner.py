@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pandas as pd
 
 from workbench.aio import polite
+from workbench.errors import ConfigError
 from workbench.learner.figures import StepFigures
 from workbench.metrics.aggregation import aggregate
 from workbench.showing import table
-from workbench.stream.groups import GroupBatch
+from workbench.stream.groups import Group, GroupBatch
+from workbench.trajectory import Trajectory
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Coroutine
     from pathlib import Path
 
     from workbench.cluster.learner import RayLearner
     from workbench.facade.reach import Reach
-    from workbench.trajectory import Trajectory
 
-    Learnable = GroupBatch | Sequence[Sequence[Trajectory]]
+    Learnable = GroupBatch | Sequence[Group] | Sequence[Sequence[Trajectory]]
 
 T = TypeVar("T")
 
@@ -91,7 +93,8 @@ class Learner:
 
     def history(self) -> pd.DataFrame:
         """A row per step."""
-        return pd.DataFrame([_row(figures) for figures in self._port.figures])
+        rows = [_row(figures) for figures in self._port.figures]
+        return pd.DataFrame(rows, columns=list(StepFigures.AGGREGATION))
 
     def summary(self) -> pd.Series[Any]:
         """All steps as one: sums, means and maxima, as each figure declares."""
@@ -129,9 +132,15 @@ class Learner:
 
 
 def _groups(batch: Learnable) -> Sequence[Sequence[Trajectory]]:
-    if isinstance(batch, GroupBatch):
-        return [group.trajectories for group in batch.groups]
-    return batch
+    groups = [
+        group.trajectories if isinstance(group, Group) else group
+        for group in (batch.groups if isinstance(batch, GroupBatch) else batch)
+    ]
+    for group in groups:
+        if not isinstance(group, Sequence) or not all(isinstance(r, Trajectory) for r in group):
+            allowed = "a batch of a stream, or for each task the list of its rollouts"
+            raise ConfigError("batch", f"{type(group).__name__} is no group", allowed=allowed)
+    return groups
 
 
 def _row(figures: StepFigures) -> dict[str, Any]:

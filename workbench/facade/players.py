@@ -130,7 +130,7 @@ class Players:
             replicas: of the pool: replica id → actor handle.
         """
         await self.ready(client)
-        await asyncio.gather(*(worker.revive() for worker in self._workers))
+        await self._crew.revive()
         self._places = self._places or Places(capacity)
         pad_id = (await self.renderer()).pad_id
         return FullyAsyncAgentLoopManager(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from workbench.aio import polite
-from workbench.errors import PoolClosedError, StreamEndedError
+from workbench.errors import ConfigError, PoolClosedError, StreamEndedError, StreamError
 from workbench.facade.learner import Learner
 from workbench.facade.stream_tables import (
     batch_frame,
@@ -15,6 +19,7 @@ from workbench.facade.stream_tables import (
     publish_frame,
     stream_text,
 )
+from workbench.facade.streaming import MAIN
 from workbench.showing import bundle, table
 
 if TYPE_CHECKING:
@@ -43,11 +48,15 @@ class Stream:
     It goes on by itself, as far as its bounds allow; taking batches and publishing weights is up to
     whoever holds it. All methods may be called from a running cell; those with an ``a`` in front
     are for an ``await``.
+
+    A loop over it begins with what was taken and not committed: whoever leaves one with ``break``,
+    and is done with the batch, commits it.
     """
 
-    def __init__(self, streaming: Streaming, reach: Reach) -> None:
+    def __init__(self, streaming: Streaming, reach: Reach, folder: str | Path | None) -> None:
         self._streaming = streaming
         self._reach = reach
+        self._folder = Path(folder).resolve() if folder is not None else None
         self._closed = False
 
     # -- taking -----------------------------------------------------------------------------
@@ -68,17 +77,30 @@ class Stream:
             StreamEndedError: all was handed out.
             StreamError: the stream failed; what was there before has been handed out.
         """
-        return self._call(self._streaming.consumer.get_batch(n, timeout_s))
+        try:
+            batch = self._call(self._streaming.give(n, timeout_s))
+        except KeyboardInterrupt:
+            self._reach.loop.submit(self._streaming.missed())
+            raise
+        self._streaming.is_on_its_way = False
+        return batch
 
     async def aget_batch(self, n: int | None = None, timeout_s: float | None = None) -> GroupBatch:
         """:meth:`get_batch` for an ``await``."""
-        return await self._acall(self._streaming.consumer.get_batch(n, timeout_s))
+        try:
+            batch = await self._acall(self._streaming.give(n, timeout_s))
+        except asyncio.CancelledError:
+            self._reach.loop.submit(self._streaming.missed())
+            raise
+        self._streaming.is_on_its_way = False
+        return batch
 
     def commit(self) -> None:
         """What was taken is dealt with: after a crash it is not handed out again."""
         self._call(self._streaming.consumer.commit())
 
     def __iter__(self) -> Iterator[GroupBatch]:
+        self._call(self._streaming.again())
         while True:
             try:
                 batch = self.get_batch()
@@ -88,6 +110,7 @@ class Stream:
             self.commit()
 
     async def __aiter__(self) -> AsyncIterator[GroupBatch]:
+        await self._acall(self._streaming.again())
         while True:
             try:
                 batch = await self.aget_batch()
@@ -100,7 +123,12 @@ class Stream:
         """Somebody else who takes batches, also in another process: pickle it and send it.
 
         Each batch goes to one of them. Its methods are to be awaited.
+
+        Raises:
+            ConfigError: ``main`` is this handle's own name.
         """
+        if name == MAIN:
+            raise ConfigError("name", f"{name!r} is the stream's own", allowed="another name")
         return self._streaming.consumer_of(name)
 
     @property
@@ -156,6 +184,7 @@ class Stream:
     async def _publish(
         self, weights: Any, version: int | None, mode: PauseMode | None, **options: Any
     ) -> WeightUpdate:
+        check_kind(weights)
         return await self._streaming.publisher.publish(weights, version, mode, **options)
 
     # -- control ----------------------------------------------------------------------------
@@ -165,11 +194,23 @@ class Stream:
         self._call(self._streaming.queue.pause())
 
     def resume(self) -> None:
-        """Go on. Idempotent."""
+        """Go on. Idempotent.
+
+        Raises:
+            StreamEndedError: it was stopped, or has ended.
+        """
+        if self.done:
+            raise StreamEndedError(f"{self.name} is over: the same call with its folder goes on")
         self._call(self._streaming.queue.resume())
 
     def step(self) -> None:
-        """While paused: begin the groups of one batch, and stand still again."""
+        """Begin the groups of one batch as soon as the bounds allow, and stand still again.
+
+        Raises:
+            StreamError: it is not paused.
+        """
+        if self.snapshot().state != "paused":
+            raise StreamError(f"{self.name} is not paused: pause() first, then step()")
         self._call(self._streaming.queue.step())
 
     def cancel(self, rollout_id: str) -> bool:
@@ -198,8 +239,17 @@ class Stream:
         What was taken last and not committed comes back to whoever goes on with the ``folder``.
         """
         if not self._closed:
-            self._closed = True
             self._reach.loop.run(self._streaming.close())
+            self._closed = True
+
+    @property
+    def closed(self) -> bool:
+        """Whether its queue was given up."""
+        return self._closed
+
+    def is_in(self, folder: Path) -> bool:
+        """Whether this is where it is written down."""
+        return self._folder == folder.resolve()
 
     def __enter__(self) -> Self:
         return self
@@ -237,10 +287,14 @@ class Stream:
 
     def status(self) -> pd.DataFrame:
         """A row per group that is in flight, queued, or taken and not committed."""
+        if self._closed:
+            return group_frame(self._streaming.last_groups)
         return group_frame(self._call(self._streaming.queue.groups()))
 
     def history(self) -> pd.DataFrame:
         """A row per batch that was handed out."""
+        if self._closed:
+            return batch_frame(self._streaming.last_batches)
         return batch_frame(self._call(self._streaming.queue.batches()))
 
     def summary(self) -> pd.Series[Any]:
@@ -272,8 +326,9 @@ class Stream:
             return table(f"Stream: {self.name}", [{"state": now}])
         row = {
             "state": now.state, "version": now.version, "bound": now.max_staleness,
-            "in flight": now.in_flight, "queued": now.in_queue, "consumed": now.consumed,
-            "batches": now.batches, "waits for": now.waits_for or now.error,
+            "in flight": now.in_flight, "queued": now.in_queue, "taken": now.consumed,
+            "not committed": now.uncommitted, "batches": now.batches,
+            "waits for": now.waits_for or now.error,
         }  # fmt: skip
         return table(f"Stream: {self.name}", [row])
 
@@ -297,3 +352,15 @@ class Stream:
         if self._closed:
             coro.close()
             raise PoolClosedError(f"the stream {self.name!r} was closed")
+
+
+def check_kind(weights: Any) -> None:
+    """Refuse what cannot be weights, before anybody hears of a new version.
+
+    Raises:
+        ConfigError: says what is allowed.
+    """
+    is_state = isinstance(weights, Mapping)
+    if not is_state and not (isinstance(weights, str | PathLike) and Path(weights).is_dir()):
+        allowed = "a Learner, the directory of a checkpoint, or a state dict"
+        raise ConfigError("weights", f"{weights!r}", allowed=allowed)

@@ -90,10 +90,11 @@ def stream_text(name: str, now: StreamSnapshot | str) -> str:
     if isinstance(now, str):
         return f"Stream({name!r}, {now})"
     waits = f", waits for {now.waits_for}" if now.waits_for else ""
+    open_ = f", {now.uncommitted} not committed" if now.uncommitted else ""
     error = f", {now.error.splitlines()[0]}" if now.error else ""
     return (
         f"Stream({name!r}, {now.state}, version {now.version}, {now.in_flight} groups in flight, "
-        f"{now.in_queue} queued, {now.consumed} consumed{waits}{error})"
+        f"{now.in_queue} queued, {now.consumed} taken{open_}{waits}{error})"
     )
 
 

@@ -7,27 +7,34 @@ import contextlib
 import logging
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.aio import end_task
-from workbench.errors import PoolClosedError, StreamError
+from workbench.errors import PoolClosedError, StreamError, WorkbenchError
 from workbench.facade.telling import Teller
 from workbench.rollout.pace import PoolLoad
 from workbench.stream.consuming import Consumer
 from workbench.stream.publishing import Publisher
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from workbench.cluster.group_queue import RayQueue
     from workbench.facade.reach import Reach
     from workbench.metrics.samples import RolloutSnapshot
     from workbench.metrics.streams import StreamSnapshot
+    from workbench.stream.groups import GroupBatch
     from workbench.stream.manager import FullyAsyncAgentLoopManager
     from workbench.stream.rollouter import Rollouter
     from workbench.stream.rules import StreamRules
+    from workbench.stream.source import TaskSource
     from workbench.trajectory import Trajectory
 
 SAMPLE_S = 0.5
 """How often a stream looks at the pool's load, and tells the pool of itself."""
+
+MAIN = "main"
+"""Who takes batches through the handle itself."""
 
 OVER = {"ended", "failed"}
 
@@ -45,9 +52,10 @@ class Streaming:
         manager: plays for it.
         rules: of the stream.
         n: rollouts per group.
-        tasks: in all, where that is known.
+        source: of its tasks.
         reach: the pool.
         first: where the queue stands.
+        tell: is called with what somebody who waits long should know.
     """
 
     def __init__(
@@ -59,9 +67,10 @@ class Streaming:
         manager: FullyAsyncAgentLoopManager,
         rules: StreamRules,
         n: int,
-        tasks: int | None,
+        source: TaskSource,
         reach: Reach,
         first: StreamSnapshot,
+        tell: Callable[[str], None],
     ) -> None:
         self.name = name
         self.queue = queue
@@ -72,11 +81,16 @@ class Streaming:
         self._agent = agent
         self._manager = manager
         self._n = n
-        self._tasks = tasks
+        self._source = source
         self._reach = reach
         self._began_s = time.time()
         self._started_s = time.monotonic()
-        self.consumer = self.consumer_of("main")
+        self.consumer = self.consumer_of(MAIN, tell)
+        self.is_on_its_way = False
+        """Whether a batch was given that its taker has not got yet."""
+        self.last_groups: list[dict[str, Any]] = []
+        self.last_batches: list[dict[str, Any]] = []
+        """As they were when it was closed."""
         pool = reach.manager
         self.publisher = Publisher(
             queue,
@@ -90,15 +104,31 @@ class Streaming:
         self._playing = asyncio.create_task(self._play(), name=f"stream {name}")
         self._looking = asyncio.create_task(self._watch(), name=f"watch of {name}")
 
-    def consumer_of(self, name: str) -> Consumer:
+    def consumer_of(self, name: str, tell: Callable[[str], None] | None = None) -> Consumer:
         """Somebody who takes batches."""
         return Consumer(
             self.queue,
             name,
             required_samples=self.rules.required_samples,
-            window=self.rules.window,
             pad_id=self._manager.pad_id,
+            tell=tell,
         )
+
+    async def give(self, n: int | None, timeout_s: float | None) -> GroupBatch:
+        """The next batch, on its way to another thread, which may not wait for it to the end."""
+        self.is_on_its_way = False
+        batch = await self.consumer.get_batch(n, timeout_s)
+        self.is_on_its_way = True
+        return batch
+
+    async def missed(self) -> None:
+        """Whoever waited for a batch was interrupted: if it was given, it comes again."""
+        if self.is_on_its_way:
+            self.consumer.missed()
+
+    async def again(self) -> None:
+        """What was taken and not committed is given again."""
+        self.consumer.again()
 
     async def look(self) -> StreamSnapshot:
         """Where it stands."""
@@ -121,17 +151,23 @@ class Streaming:
 
     async def close(self) -> None:
         """Stop, tell a last time, and give up the queue. Idempotent."""
-        with contextlib.suppress(StreamError, PoolClosedError):
-            await self.stop()
-        await end_task(self._playing)
-        await end_task(self._looking)
-        with contextlib.suppress(StreamError, PoolClosedError):
-            await self.look()
-            self.latest = (
-                replace(self.latest, state="ended") if not self.latest.error else self.latest
-            )
-            await self._teller.tell()
-        await self.queue.close()
+        try:
+            with contextlib.suppress(WorkbenchError):
+                await self.stop()
+            await end_task(self._playing)
+            await end_task(self._looking)
+            with contextlib.suppress(WorkbenchError):
+                await self._say_goodbye()
+        finally:
+            await self.queue.close()
+
+    async def _say_goodbye(self) -> None:
+        self.last_groups = await self.queue.groups()
+        self.last_batches = await self.queue.batches()
+        now = await self.look()
+        state = "failed" if now.error else "ended"
+        self.latest = replace(now, state=state, waits_for="")
+        await self._teller.tell()
 
     # -- what a teller asks of a run --------------------------------------------------------
 
@@ -142,7 +178,7 @@ class Streaming:
     def snapshot(self) -> RolloutSnapshot:
         """Its rollouts, and where the stream stood when it was looked at last."""
         runs = [run.snapshot() for run in self.rollouter.in_flight()]
-        total = self.latest.tasks if self.latest.tasks is not None else self._tasks
+        total = self.latest.tasks if self.latest.tasks is not None else self._source.total
         return self.rollouter.tally.snapshot(
             agent=self._agent,
             name=self.name,
@@ -164,15 +200,18 @@ class Streaming:
 
     async def _watch(self) -> None:
         manager = self._reach.manager
-        while self.latest.state not in OVER:
+        while not (self._playing.done() and self.latest.state in OVER):
             try:
-                await self.look()
+                self._source.forget((await self.look()).first_open)
                 pool = await manager.snapshot()
                 self._manager.look(PoolLoad.of(pool.replicas, manager.limits.max_num_seqs))
             except PoolClosedError as error:
                 with contextlib.suppress(StreamError):
                     await self.queue.fail(str(error))
-                self.rollouter.stop("lost")
+                self.rollouter.stop("stopped")
+                return
+            except StreamError as error:  # its queue is gone
+                self.latest = replace(self.latest, state="failed", error=str(error), waits_for="")
                 return
             except Exception:  # a moment without a figure: the stream goes on
                 logger.debug("no look at the pool of %s", self.name, exc_info=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.cluster.group_queue import RayQueue
@@ -20,7 +21,6 @@ from workbench.stream.source import TaskSource, check_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from workbench.rollout.loop import AgentLoopBase
     from workbench.rollout.rewards import Reward
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 class Streams(Batches):
     """The part of a workbench that begins streams."""
 
+    _say: Callable[[str], None]
     _streams: dict[str, Stream]
     _learners: dict[str, Learner]
 
@@ -87,6 +88,8 @@ class Streams(Batches):
         if rules is not None and own:
             problem = "is given twice"
             raise ConfigError(min(own), problem, allowed="rules=, or its bounds by name, not both")
+        if rules is not None and not isinstance(rules, StreamRules):
+            raise ConfigError("rules", f"{rules!r}", allowed="StreamRules(…), or bounds by name")
         rules = rules or StreamRules(**own)
         keeps = group_filter(filter)
         options = {
@@ -102,11 +105,23 @@ class Streams(Batches):
         pool, limits = self._pool, self.manager.limits
         template = self._call(pool.players.prepare(pool.client, limits, [], options))
         source = TaskSource(tasks, template.setup.loop, epochs=epochs, shuffle=shuffle)
+        self._check_folder(name, folder)
         if former := self._streams.pop(name, None):
             former.close()
         streaming = self._call(self._begin(name, source, template, rules, keeps, folder))
-        stream = self._streams[name] = Stream(streaming, pool.reach)
+        stream = self._streams[name] = Stream(streaming, pool.reach, folder)
         return stream
+
+    def _check_folder(self, name: str, folder: str | Path | None) -> None:
+        """Refuse one that cannot be, before the former stream of the name is closed."""
+        if folder is None:
+            return
+        if Path(folder).exists() and not Path(folder).is_dir():
+            raise ConfigError("folder", f"{str(folder)!r} is a file", allowed="a directory")
+        for other in self._streams.values():
+            if other.name != name and not other.closed and other.is_in(Path(folder)):
+                problem = f"{str(folder)!r} is where the stream {other.name!r} is written down"
+                raise ConfigError("folder", problem, allowed="another one, or close that stream")
 
     def learner(
         self,
@@ -133,9 +148,9 @@ class Streams(Batches):
             ConfigError: a field is unknown or wrong, or there is no such model or device.
         """
         known = [field.name for field in fields(LearnerConfig)]
-        for name in config:
-            if name not in known:
-                raise ConfigError(name, "is no setting of a learner", allowed=known)
+        for setting in config:
+            if setting not in known:
+                raise ConfigError(setting, "is no setting of a learner", allowed=known)
         port = RayLearner(
             model or self.manager.config.model,
             LearnerConfig(**config),
@@ -172,6 +187,7 @@ class Streams(Batches):
         queue = await RayQueue.open(rules, folder=folder, version=version)
         try:
             await check_tasks(source, await queue.digests())
+            first = await queue.snapshot()
         except BaseException:
             await queue.close()
             raise
@@ -186,7 +202,8 @@ class Streams(Batches):
             player,
             rules,
             template.n,
-            source.total,
+            source,
             pool.reach,
-            await queue.snapshot(),
+            first,
+            lambda text: self._say(f"{name}: {text}"),
         )

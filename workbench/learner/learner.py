@@ -59,6 +59,7 @@ class GRPOLearner:
         """
         began_s = time.perf_counter()
         chosen = select(groups, self.config)
+        self._network.forget()
         loss, sums, computed = self._gradients(chosen.rows)
         norm, note = None, UNCHANGED
         if chosen.rows:

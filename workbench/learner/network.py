@@ -43,7 +43,8 @@ class Network:
         self.model = model.to(self.device).eval()  # no dropout: it samples without, too
         self.names, held = zip(*self.model.named_parameters(), strict=True)
         self.masters: list[Any] = [parameter.detach() for parameter in held]
-        self.model.to(getattr(torch, config.dtype))
+        for parameter in self.model.parameters():  # not the buffers: positions need their bits
+            parameter.data = parameter.data.to(getattr(torch, config.dtype))
         self._held = [parameter for _, parameter in self.model.named_parameters()]
         for master, parameter in zip(self.masters, self._held, strict=True):
             parameter.register_post_accumulate_grad_hook(_Collector(master))
@@ -60,6 +61,10 @@ class Network:
     def log_probs(self, rows: Sequence[Row], pack: Pack) -> torch.Tensor:
         """See :func:`row_log_probs`."""
         return row_log_probs(self.model, rows, pack, self._temperature)
+
+    def forget(self) -> None:
+        """Drop gradients of a step that was not taken to its end."""
+        self.optimizer.zero_grad()
 
     def advance(self) -> float:
         """Change the weights by the gradients that came together; the norm that those had.

@@ -48,6 +48,8 @@ class PublishMark(ByFields):
     """Why no replica took them; empty where they did."""
     replaced: tuple[str, ...] = ()
     """Replicas that did not take them and are replaced."""
+    refused: bool = False
+    """Whether they were refused before an engine saw them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,8 @@ class StreamSnapshot(ByFields):
     """The same of what was handed out, to hold the drops against."""
     publishes: tuple[PublishMark, ...] = ()
     """The last 100."""
+    first_open: int = 0
+    """The first position that is not settled."""
     tasks: int | None = None
     """Of the whole stream; None while its source has not ended."""
     curve: tuple[tuple[int, float], ...] = ()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,6 +16,10 @@ if TYPE_CHECKING:
     from workbench.rollout.tasks import RolloutSpec
     from workbench.rollout.trajectory import Trajectory
     from workbench.rollout.worker import RolloutSetup
+
+
+TRY_EVERY_S = 10.0
+"""Between two tries to bring back a worker that could not be."""
 
 
 class WorkerPort(Protocol):
@@ -43,6 +49,7 @@ class Crew:
         self._workers = workers
         self._load: Counter[int] = Counter()
         self._broken: set[int] = set()
+        self._next_try_s = 0.0
 
     async def run(self, setup: RolloutSetup, spec: RolloutSpec) -> Trajectory:
         """Play one rollout.
@@ -50,6 +57,7 @@ class Crew:
         Raises:
             WorkerDiedError: the process that played it ended; another is there, or was tried.
         """
+        await self._try_again()
         everyone = range(len(self._workers))
         able = [i for i in everyone if i not in self._broken] or everyone
         number = min(able, key=lambda i: self._load[i])
@@ -64,3 +72,22 @@ class Crew:
             raise
         finally:
             self._load[number] -= 1
+
+    async def revive(self) -> None:
+        """Have all of them able to play.
+
+        Raises:
+            PoolError: one cannot be.
+        """
+        await asyncio.gather(*(worker.revive() for worker in self._workers))
+        self._broken.clear()
+
+    async def _try_again(self) -> None:
+        """Now and then, whoever could not be brought back."""
+        now_s = time.monotonic()
+        if self._broken and now_s >= self._next_try_s:
+            self._next_try_s = now_s + TRY_EVERY_S
+            number = min(self._broken)
+            with contextlib.suppress(PoolError):
+                await self._workers[number].revive()
+                self._broken.discard(number)

@@ -79,11 +79,11 @@ class AgentLoopManager:
         *,
         name: str | None = None,
         keeper: Keeper | None = None,
-        on_begin: Callable[[], None] | None = None,
+        on_change: Callable[[], None] | None = None,
     ) -> RolloutRun:
         """Begin a batch that was prepared; without a name it is given one.
 
-        A keeper writes down what ends. ``on_begin`` is called as each rollout gets its place.
+        A keeper writes down what ends. ``on_change``: as a rollout gets its place, or ends.
         """
         return RolloutRun(
             batch,
@@ -92,7 +92,7 @@ class AgentLoopManager:
             pad_id=self._pad_id,
             name=name,
             keeper=keeper,
-            on_begin=on_begin,
+            on_change=on_change,
         )
 
     async def generate_sequences(self, tasks: Tasks, **options: Any) -> RolloutBatch:

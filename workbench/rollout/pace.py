@@ -31,6 +31,9 @@ FASTER = 8
 """A limit that is used up grows by one in so many, per look."""
 
 
+HOLDING = {ReplicaState.READY, ReplicaState.PAUSED}
+"""Who is paused goes on with what it has."""
+
 AT_ONCE = 16
 """Rollouts that begin in one pass of the event loop."""
 
@@ -48,8 +51,8 @@ class PoolLoad:
 
     @classmethod
     def of(cls, replicas: Sequence[ReplicaSnapshot], max_num_seqs: int) -> PoolLoad:
-        """Of a pool's replicas; those that do not serve count for nothing."""
-        serving = [r for r in replicas if r.status.state is ReplicaState.READY]
+        """Of a pool's replicas; those that hold no requests count for nothing."""
+        serving = [r for r in replicas if r.status.state in HOLDING]
         told = {r.status.replica_id: r.engine for r in serving if r.engine is not None}
         return cls(
             max_num_seqs * len(serving),
@@ -71,7 +74,12 @@ class Pace:
         self.limit = self._bounded(capacity)
 
     def look(self, load: PoolLoad, running: int) -> int:
-        """The limit from now on, where ``running`` are in flight."""
+        """The limit from now on, where ``running`` are in flight.
+
+        While no replica is there it stays: what is sent then waits for one.
+        """
+        if not load.capacity:
+            return self.limit
         grown = max(0, load.capacity - self._most)  # replicas that were not there before
         self._capacity, self._most = load.capacity, max(self._most, load.capacity)
         pushed_out = any(

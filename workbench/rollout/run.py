@@ -61,7 +61,7 @@ class RolloutRun:
         pad_id: fills the batch tensors.
         name: tells it apart.
         keeper: writes down what ends.
-        on_begin: called as each rollout gets its place.
+        on_change: called as each rollout gets its place, and as it ends.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class RolloutRun:
         pad_id: int,
         name: str | None = None,
         keeper: Keeper | None = None,
-        on_begin: Callable[[], None] | None = None,
+        on_change: Callable[[], None] | None = None,
     ) -> None:
         self.setup = batch.setup
         self.batch_of = batch
@@ -82,8 +82,9 @@ class RolloutRun:
         self._places = places
         self._most = batch.rules.concurrency
         self._gate = Gate(self._most)
-        self._begun = self._running = 0
-        self._on_begin = on_begin or (lambda: None)
+        self._begun: set[str] = set()
+        self._running = 0
+        self._on_change = on_change or (lambda: None)
         self._pad_id = pad_id
         self._keeper = keeper
         self._ledger = Ledger(batch.specs, batch.n, batch.rules)
@@ -100,6 +101,8 @@ class RolloutRun:
             for spec in batch.specs
             if spec.rollout_id not in self._ledger and spec.rollout_id not in self._stopped
         }
+        for task in self._tasks.values():
+            task.add_done_callback(lambda _: self._on_change())
         self._all = asyncio.ensure_future(self._gather())
 
     def __await__(self) -> Generator[Any, None, list[Trajectory]]:
@@ -122,8 +125,11 @@ class RolloutRun:
 
     @property
     def waiting(self) -> int:
-        """Rollouts that have not begun."""
-        return len(self._tasks) - self._begun
+        """Rollouts that will begin, and have not."""
+        return sum(
+            name not in self._begun and name not in self._stopped and not task.done()
+            for name, task in self._tasks.items()
+        )
 
     def look(self, load: PoolLoad) -> None:
         """Begin as many as the pool can take, as it stands."""
@@ -180,9 +186,9 @@ class RolloutRun:
     async def _play(self, spec: RolloutSpec) -> None:
         try:
             async with self._gate.pass_through(), self._places.pass_through():
-                self._begun += 1
+                self._begun.add(spec.rollout_id)
                 self._running += 1
-                self._on_begin()
+                self._on_change()
                 try:
                     played = await self._to_the_end(spec)
                 finally:

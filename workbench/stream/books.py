@@ -86,6 +86,8 @@ class Books:
     """The learner's."""
     pool_version: int = 0
     is_publishing: bool = False
+    former: tuple[int, int] = (0, 0)
+    """``version`` and ``handed`` as they were before the publish that is under way."""
     is_paused: bool = False
     steps: int = 0
     """Groups that may be begun all the same, while paused."""
@@ -217,7 +219,7 @@ class Books:
         for group in groups:
             self.taken = _with(self.taken, group.header, -1)
         if taken.version == self.version:
-            self.handed -= len(groups)
+            self.handed = max(0, self.handed - len(groups))
         self.lines.pop(fact.number, None)
         for point in [point for point in self.curve if point[0] == fact.number]:
             self.curve.remove(point)
@@ -225,27 +227,28 @@ class Books:
     @_book.register
     def _publish_begun(self, fact: PublishBegun) -> None:
         self.is_publishing = True
+        self.former = self.version, self.handed
         self._raise_to(fact.version)
 
     @_book.register
     def _published(self, fact: Published) -> None:
-        self.is_publishing = False
+        was_publishing, self.is_publishing = self.is_publishing, False
         self.publishes.append(fact.mark)
         if not fact.mark.error:
             self.pool_version = fact.mark.version
             self._raise_to(fact.mark.version)
+        elif was_publishing:  # the learner goes on from what the pool has
+            version, handed = self.former
+            is_raised = self.version > version
+            self.version = version
+            self.handed = handed + self.handed * is_raised if fact.mark.refused else 0
 
     @_book.register
     def _source_ended(self, fact: SourceEnded) -> None:
         self.total = fact.total
-        gone = {p for p in (*self.running, *self.refills) if p >= fact.total}
-        for position in gone:
-            self.running.pop(position, None)
-            self.refills.discard(position)
-            self.attempts.pop(position, None)
-            self.voids.pop(position, None)
-        while self.next_position - 1 in gone:  # another run's source may have them
-            self.next_position -= 1
+        for position in [p for p in self.running if p >= fact.total]:
+            del self.running[position]
+            self.refills.add(position)  # another run's source may have it
 
     @_book.register
     def _bounded(self, fact: Bounded) -> None:

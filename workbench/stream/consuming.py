@@ -5,18 +5,25 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol
 
+from workbench.aio import in_thread
 from workbench.errors import ConfigError, DeadlineError, StreamEndedError
 from workbench.stream.groups import Group, GroupBatch
 from workbench.stream.packing import unpack
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from workbench.metrics.streams import StreamSnapshot
     from workbench.stream.queue import Taken
 
 TAKE_S = 5.0
 """How long one question for a batch waits at the queue."""
+
+PATIENCE_S = 10.0
+"""After so long without a batch it is told what the stream waits for."""
+
+MANY_BYTES = 2**20
+"""Batches that are larger are unpacked apart from the event loop."""
 
 
 class TakingPort(Protocol):
@@ -30,28 +37,40 @@ class TakingPort(Protocol):
 class Consumer:
     """Takes batches under a name. Can be sent to other processes as long as it has taken none.
 
-    What it has taken and not committed comes back to the next one of its name.
+    What it has taken and not committed comes back to the next one of its name. Calls wait for each
+    other.
 
     Args:
         queue: the stream's.
         name: nobody else's at the same time.
         required_samples: groups in a batch.
-        window: groups that there may be at once.
         pad_id: fills the batch tensors.
+        tell: is called once with what the stream waits for, where a batch takes long.
     """
 
     def __init__(
-        self, queue: TakingPort, name: str, *, required_samples: int, window: int, pad_id: int
+        self,
+        queue: TakingPort,
+        name: str,
+        *,
+        required_samples: int,
+        pad_id: int,
+        tell: Callable[[str], None] | None = None,
     ) -> None:
         if not isinstance(name, str) or not name:
             raise ConfigError("consumer", f"{name!r}", allowed="a text that is not empty")
         self._queue = queue
         self.name = name
         self._required = required_samples
-        self._window = window
         self._pad_id = pad_id
+        self._tell = tell
+        self._taking = asyncio.Lock()
         self._taken: list[int] = []
+        """Given, and not committed."""
         self._after = 0
+
+    def __repr__(self) -> str:
+        return f"Consumer({self.name!r}, {len(self._taken)} batches not committed)"
 
     async def get_batch(self, n: int | None = None, timeout_s: float | None = None) -> GroupBatch:
         """The next batch; at the end, what is left over.
@@ -67,22 +86,35 @@ class Consumer:
             StreamError: the stream failed.
         """
         n = self._required if n is None else n
-        if type(n) is not int or not 1 <= n <= self._window:
-            allowed = f"1 <= n <= window = {self._window} groups, which are there at once"
-            raise ConfigError("n", f"{n!r}", allowed=allowed)
-        deadline = asyncio.timeout(timeout_s)
+        if type(n) is not int or n < 1:
+            raise ConfigError("n", f"{n!r}", allowed="a whole number from 1")
+        limit = asyncio.timeout(timeout_s)
         try:
-            async with deadline:
-                while True:
-                    taken = await self._queue.take(n, TAKE_S, self.name, self._after)
-                    if taken is not None:
-                        return self._unpacked(taken)
+            async with limit, self._taking:
+                taken = await self._take(n)
+                groups = await _unpacked(taken)
+                self._after = taken.number  # from here on the caller has it
+                self._taken.append(taken.number)
+                return GroupBatch(taken.number, taken.version, groups, self._pad_id)
         except TimeoutError:
-            if not deadline.expired():
+            if not limit.expired():
                 raise
-            now = await self._queue.snapshot()
-            waits = now.waits_for or f"{now.in_flight} groups in flight"
+            waits = await self._waits_for()
             raise DeadlineError(f"no batch within {timeout_s:g} s: it waits for {waits}") from None
+
+    async def _take(self, n: int) -> Taken:
+        waited_s = 0.0
+        while True:
+            taken = await self._queue.take(n, TAKE_S, self.name, self._after)
+            if taken is not None:
+                return taken
+            waited_s += TAKE_S
+            if waited_s == PATIENCE_S and self._tell is not None:
+                self._tell(f"no batch for {waited_s:g} s: it waits for {await self._waits_for()}")
+
+    async def _waits_for(self) -> str:
+        now = await self._queue.snapshot()
+        return now.waits_for or f"{now.in_flight} groups in flight"
 
     async def commit(self) -> None:
         """What was taken is dealt with, and comes back no more."""
@@ -90,12 +122,26 @@ class Consumer:
             await self._queue.commit(self._taken[0])
             del self._taken[0]
 
+    def again(self) -> None:
+        """What was taken and not committed is given again, from the first of it on."""
+        if self._taken:
+            self._after = self._taken[0] - 1
+            self._taken.clear()
+
+    def missed(self) -> None:
+        """What was given last did not arrive: it is given again."""
+        if self._taken:
+            self._after = self._taken.pop() - 1
+
     async def __aiter__(self) -> AsyncIterator[GroupBatch]:
         """Batches until the stream ends; each is committed when the next is asked for.
+
+        Begins with what was taken and not committed.
 
         Raises:
             StreamError: the stream failed.
         """
+        self.again()
         while True:
             try:
                 batch = await self.get_batch()
@@ -104,11 +150,13 @@ class Consumer:
             yield batch
             await self.commit()
 
-    def _unpacked(self, taken: Taken) -> GroupBatch:
-        self._after = taken.number
-        self._taken.append(taken.number)
-        groups = tuple(
+
+async def _unpacked(taken: Taken) -> tuple[Group, ...]:
+    def opened() -> tuple[Group, ...]:
+        return tuple(
             Group(header, unpack(blob), staleness, queue_s)
             for header, blob, staleness, queue_s in taken.groups
         )
-        return GroupBatch(taken.number, taken.version, groups, self._pad_id)
+
+    is_large = sum(len(blob) for _, blob, _, _ in taken.groups) > MANY_BYTES
+    return await in_thread(opened) if is_large else opened()

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
 from workbench.records import trajectory_frame
 from workbench.rollout.batch import RolloutBatch, make_batch
+from workbench.showing import table
 from workbench.trajectory import RolloutStatus, Trajectory
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pandas as pd
+    from collections.abc import Iterator, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class Group:
         return self.header.ticket.position
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class GroupBatch:
     """What a learner takes at once."""
 
@@ -93,10 +94,32 @@ class GroupBatch:
     version: int
     """The learner's, when it was handed out."""
     groups: tuple[Group, ...]
-    pad_id: int = field(default=0, repr=False)
+    pad_id: int = 0
 
     def __len__(self) -> int:
         return len(self.groups)
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(self.groups)
+
+    def __repr__(self) -> str:
+        reward = "no reward" if self.mean_reward is None else f"mean reward {self.mean_reward:.3f}"
+        return (
+            f"GroupBatch({self.number}, version {self.version}, {len(self)} groups, "
+            f"{len(self.trajectories)} rollouts, {reward}, staleness <= {self.max_staleness})"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [
+            {
+                "task": group.position, "rollouts": group.header.rollouts,
+                "failed": group.header.failed, "mean reward": group.header.mean_reward,
+                "tokens": group.header.sampled_tokens, "staleness": group.staleness,
+                "in the queue, s": round(group.queue_s, 1),
+            }
+            for group in self.groups
+        ]  # fmt: skip
+        return table(f"Batch {self.number}, learner's version {self.version}", rows)
 
     @property
     def trajectories(self) -> list[Trajectory]:
@@ -119,8 +142,11 @@ class GroupBatch:
         return make_batch(self.trajectories, pad_id=self.pad_id)
 
     def to_pandas(self) -> pd.DataFrame:
-        """A line per rollout, with ``staleness`` and ``queue_s`` of its group."""
+        """A line per rollout, with its versions, and what is known of its group."""
         frame = trajectory_frame(self.trajectories)
-        frame["staleness"] = [g.staleness for g in self.groups for _ in g.trajectories]
-        frame["queue_s"] = [g.queue_s for g in self.groups for _ in g.trajectories]
+        versions = [row.versions or (None, None) for row in self.trajectories]
+        frame["min_version"] = pd.array([oldest for oldest, _ in versions], dtype="Int64")
+        frame["max_version"] = pd.array([newest for _, newest in versions], dtype="Int64")
+        for name in ("position", "staleness", "queue_s"):
+            frame[name] = [getattr(g, name) for g in self.groups for _ in g.trajectories]
         return frame

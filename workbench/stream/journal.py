@@ -66,7 +66,11 @@ class Journal:
             allowed = "a directory that can be written in, or one that can be made"
             raise ConfigError("folder", str(error), allowed=allowed) from error
         self._await_lock(wait_s)
-        self._file: IO[bytes] = self._path.open("a+b", buffering=0)
+        try:
+            self._file: IO[bytes] = self._path.open("a+b", buffering=0)
+        except OSError as error:
+            self._lock.close()
+            raise StreamError(f"the journal cannot be opened: {error}") from error
         self._rewriting: _Rewriting | None = None
         self.size = self._path.stat().st_size
         """Bytes in the file."""

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from workbench.errors import ConfigError, StreamEndedError, StreamError
+from workbench.metrics.streams import PublishMark
 from workbench.stream.books import Books, Out
 from workbench.stream.facts import (
     Begun,
@@ -39,7 +40,6 @@ from workbench.stream.groups import GroupHeader, Ticket
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from workbench.metrics.streams import PublishMark
     from workbench.stream.rules import StreamRules
 
 
@@ -129,7 +129,7 @@ class StreamLedger:
         if books.is_stopped or self._is_settled:
             raise StreamEndedError(self._ending)
         room = min(most, self.free)
-        positions = sorted(books.refills)[: max(0, room)]
+        positions = self._refills()[: max(0, room)]
         more = room - len(positions)
         if books.total is not None:
             more = min(more, books.total - books.next_position)
@@ -149,6 +149,9 @@ class StreamLedger:
         self._check_digest(header)
         if not self._is_running(ticket):
             return self._has(ticket)
+        if header.newest_version > self.books.version:  # somebody else gave the pool weights
+            self._note(Published(PublishMark(now_s, header.newest_version, "", 0.0, 0.0)))
+            self._sweep()
         if self._is_too_old(header.oldest_version):
             self._drop_old(header)
             return False
@@ -296,7 +299,7 @@ class StreamLedger:
         if books.running:
             return False
         has_no_more = books.total is not None and books.next_position >= books.total
-        return books.is_stopped or (has_no_more and not books.refills)
+        return books.is_stopped or (has_no_more and not self._refills())
 
     @property
     def _is_settled(self) -> bool:
@@ -308,6 +311,11 @@ class StreamLedger:
         return "the stream was stopped" if self.books.is_stopped else "all tasks were used up"
 
     # -- parts --------------------------------------------------------------------------------
+
+    def _refills(self) -> list[int]:
+        """Positions to be played again, as far as this run's source has them."""
+        total = self.books.total
+        return sorted(p for p in self.books.refills if total is None or p < total)
 
     def _is_running(self, ticket: Ticket) -> bool:
         group = self.books.running.get(ticket.position)

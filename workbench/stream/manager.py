@@ -58,7 +58,7 @@ class FullyAsyncAgentLoopManager(AgentLoopManager):
         position: int,
         attempt: int = 1,
         *,
-        on_begin: Callable[[], None] | None = None,
+        on_change: Callable[[], None] | None = None,
     ) -> RolloutRun:
         """Begin the group of one task.
 
@@ -67,13 +67,13 @@ class FullyAsyncAgentLoopManager(AgentLoopManager):
             task: has what its loop needs.
             position: tells its group from others.
             attempt: tells a group that is played again from what came of it before.
-            on_begin: called as each of its rollouts gets its place.
+            on_change: called as each of its rollouts gets its place, and as it ends.
         """
         group = f"task-{position}"
         indices = range(template.n + template.rules.spare)
         again = f"#{attempt}" if attempt > 1 else ""
         specs = [RolloutSpec(f"{group}/{index}{again}", group, index, task) for index in indices]
-        return self.play(replace(template, specs=specs), name=group, on_begin=on_begin)
+        return self.play(replace(template, specs=specs), name=group, on_change=on_change)
 
     async def generate_sequences_single(self, task: str | Task, **options: Any) -> RolloutBatch:
         """Play the rollouts of one task to their end; options as in :func:`prepare`.

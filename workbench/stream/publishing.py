@@ -6,8 +6,9 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
-from workbench.errors import CheckpointError, ConfigError, PoolError
+from workbench.errors import ConfigError, FieldError, PoolError
 from workbench.metrics.streams import PublishMark
+from workbench.weights import check_mode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from workbench.stream.groups import Ticket
     from workbench.stream.rules import StreamRules
     from workbench.weights import PauseMode, WeightUpdate
+
+
+LOOK_S = 0.05
+"""Between two looks whether rollouts still run, where none may while weights change."""
 
 
 class VersionPort(Protocol):
@@ -65,22 +70,19 @@ class Publisher:
         **options: Any,
     ) -> WeightUpdate:
         """See :meth:`workbench.facade.stream.Stream.publish`."""
+        mode = check_mode(mode or self._rules.update_mode)
         async with self._lock:
             version = await self._next(version)
-            mode = mode or self._rules.update_mode
-            self._cancel(await self._queue.begin_publish(version))
             began_s = time.monotonic()
+            beginning = asyncio.ensure_future(self._queue.begin_publish(version))
             try:
+                self._cancel(await asyncio.shield(beginning))
                 if not self._rules.partial_rollout:
-                    await self._idle()
+                    await self._stillness()
                 update = await self._update(weights, version=version, mode=mode, **options)
             except BaseException as error:
-                told = str(error) or type(error).__name__
-                total_s = time.monotonic() - began_s
-                mark = PublishMark(time.time(), version, mode, 0.0, total_s, error=told)
-                await self._queue.end_publish(mark)
-                if isinstance(error, PoolError | CheckpointError):
-                    await self._give_up(version, told)
+                await asyncio.wait({beginning})  # or its end would overtake it
+                await self._failed(version, mode, time.monotonic() - began_s, error)
                 raise
             await self._queue.end_publish(
                 PublishMark(
@@ -89,6 +91,22 @@ class Publisher:
                 )
             )  # fmt: skip
             return update
+
+    async def _stillness(self) -> None:
+        """Until the queue, too, knows of nothing in flight: a ticket may be on its way."""
+        await self._idle()
+        while (await self._queue.snapshot()).in_flight:
+            await asyncio.sleep(LOOK_S)
+            await self._idle()
+
+    async def _failed(self, version: int, mode: PauseMode, total_s: float, error: Any) -> None:
+        was_stopped = isinstance(error, asyncio.CancelledError)
+        told = "it was interrupted" if was_stopped else str(error) or type(error).__name__
+        refused = isinstance(error, FieldError)
+        mark = PublishMark(time.time(), version, mode, 0.0, total_s, told, refused=refused)
+        await self._queue.end_publish(mark)
+        if isinstance(error, PoolError) and self._rules.on_failed_publish == "stop":
+            await self._queue.fail(f"version {version} was not published: {told}")
 
     async def _next(self, version: int | None) -> int:
         """The version that comes next.
@@ -103,7 +121,3 @@ class Publisher:
             allowed = f"{coming}, the one after the pool's, since staleness counts them; or None"
             raise ConfigError("version", f"{version!r}", allowed=allowed)
         return coming
-
-    async def _give_up(self, version: int, told: str) -> None:
-        if self._rules.on_failed_publish == "stop":
-            await self._queue.fail(f"version {version} was not published: {told}")

@@ -86,6 +86,8 @@ class StreamQueue:
         """Number of the last call for tickets."""
         self._taking: dict[str, int] = {}
         """The same by consumer, for batches."""
+        self._asked: dict[str, int] = {}
+        """By consumer that waits: how many groups it wants."""
         self._broken = ""
         """Why nothing can be written down any more."""
         self._journal = None if folder is None else Journal(folder, lock_wait_s)
@@ -190,7 +192,10 @@ class StreamQueue:
             out = out or self._ledger.take(n, consumer, now_s, now_s - began_s)
             return [out] if out else None
 
+        self._asked[consumer] = n
         outs = await self._when(take, wait_s)
+        if outs:
+            self._asked.pop(consumer, None)
         return self._taken(outs[0]) if outs else None
 
     def _begin_taking(self, consumer: str) -> int:
@@ -244,7 +249,7 @@ class StreamQueue:
 
     async def snapshot(self) -> StreamSnapshot:
         """Where the stream stands."""
-        return snapshot(self._ledger)
+        return snapshot(self._ledger, max(self._asked.values(), default=0))
 
     async def groups(self) -> list[dict[str, Any]]:
         """A line per group in flight, queued or not committed."""

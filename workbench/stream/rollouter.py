@@ -11,6 +11,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from workbench.aio import in_thread
 from workbench.errors import StreamEndedError, StreamError, TaskError
 from workbench.rollout.summary import cause_of
 from workbench.stream.failures import OF_THE_POOL, FailureStreak, failed_row
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from workbench.stream.manager import FullyAsyncAgentLoopManager
     from workbench.stream.source import TaskSource
     from workbench.trajectory import Trajectory
+
+MANY_TOKENS = 50_000
+"""A group that has more is packed apart from the event loop."""
 
 ADMIT_S = 5.0
 """How long one question for tickets waits at the queue."""
@@ -61,6 +65,8 @@ class _Play:
         self.cause = cause
         if self.run is not None:
             self.run.cancel()
+        else:
+            self.task.cancel()  # it waits for its task, which may take for ever
 
 
 class Rollouter:
@@ -95,6 +101,8 @@ class Rollouter:
         self._changed = asyncio.Event()
         self._problem = ""
         self._stopped_for = ""
+        self._broken_off: list[Ticket] = []
+        """Tickets whose play raised: nobody was told of their end."""
         self.tally = Tally()
         """Of the rollouts that ended."""
 
@@ -115,11 +123,12 @@ class Rollouter:
         except Exception as error:  # noqa: BLE001 - a crash is no end of the data
             self._give_up(f"the rollouter crashed: {type(error).__name__}: {error}")
         finally:
-            await self._end_all()
+            left = await self._end_all()
         if self._problem:
             with contextlib.suppress(Exception):  # what went wrong first is told
                 await self._queue.fail(self._problem)
-                await self._queue.admit((), 1, 0.0)  # nothing is in flight any more
+                for ticket in (*left, *self._broken_off):
+                    await self._leave_unplayed(ticket, "stopped", replay=True)
             raise StreamError(self._problem)
 
     async def idle(self) -> None:
@@ -172,12 +181,14 @@ class Rollouter:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def _end_all(self) -> None:
-        """Nothing plays on where nobody would hear of it."""
+    async def _end_all(self) -> list[Ticket]:
+        """Nothing plays on where nobody would hear of it; what was in flight."""
+        left = list(self._plays)
         tasks = [play.task for play in self._plays.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        return left
 
     # -- one group --------------------------------------------------------------------------
 
@@ -185,10 +196,15 @@ class Rollouter:
         play = self._plays[ticket]
         try:
             await self._to_the_end(ticket, play)
+        except asyncio.CancelledError:
+            if not play.cause:
+                raise
+            await self._leave_unplayed(ticket, play.cause, replay=True)
         except TaskError as error:
             await self._leave_unplayed(ticket, "failed", replay=False)
             self._give_up(self._streak.add("TaskError", f"TaskError: {error}"))
         except Exception as error:  # noqa: BLE001 - it stops the stream, with its words
+            self._broken_off.append(ticket)
             known = isinstance(error, StreamError)
             self._give_up(str(error) if known else f"{type(error).__name__}: {error}")
         finally:
@@ -203,7 +219,7 @@ class Rollouter:
             await self._queue.source_ended(self._source.total or 0)
             return
         play.run = self._manager.begin(
-            self._template, task, ticket.position, ticket.attempt, on_begin=self._change
+            self._template, task, ticket.position, ticket.attempt, on_change=self._change
         )
         if play.cause:
             play.run.cancel()
@@ -224,13 +240,25 @@ class Rollouter:
             told = f"{failed.error}\n{failed.traceback}".rstrip()
             self._give_up(self._streak.add(kind, told))
         elif not any(row.status is RolloutStatus.DONE for row in rows):
-            await self._queue.leave(header, "stopped", replay=False)
-        elif not self._keeps(Group(header, tuple(rows))):
+            await self._queue.leave(header, "cancelled", replay=False)
+        elif not self._is_kept(Group(header, tuple(rows))):
             self._streak.end()
             await self._queue.leave(header, "filtered", replay=False)
         else:
             self._streak.end()
-            await self._queue.put(header, pack(rows))
+            await self._queue.put(header, await _packed(rows))
+
+    def _is_kept(self, group: Group) -> bool:
+        try:
+            return self._keeps(group)
+        except Exception as error:
+            told = f"the filter raised on the group at position {group.position}"
+            raise StreamError(f"{told}: {type(error).__name__}: {error}") from error
 
     async def _leave_unplayed(self, ticket: Ticket, cause: str, *, replay: bool) -> None:
         await self._queue.leave(GroupHeader.of(ticket, ()), cause, replay=replay)
+
+
+async def _packed(rows: Sequence[Trajectory]) -> bytes:
+    tokens = sum(len(s.prompt_ids) + len(s.response_ids) for row in rows for s in row.segments)
+    return await in_thread(lambda: pack(rows)) if tokens > MANY_TOKENS else pack(rows)

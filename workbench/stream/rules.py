@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, Self, get_args
 
 from workbench.errors import ConfigError
-from workbench.weights import PauseMode, check_mode
+from workbench.weights import PauseMode
 
 WhenTooOld = Literal["wait", "drop", "cancel"]
 """What becomes of groups that take longer than the bound allows. ``wait``: a batch waits for those
@@ -59,8 +59,11 @@ class StreamRules:
 
     def __post_init__(self) -> None:
         _check_numbers(self)
-        check_mode(self.update_mode)
-        for name, known in (("when_too_old", WhenTooOld), ("on_failed_publish", OnFailedPublish)):
+        for name, known in (
+            ("update_mode", PauseMode),
+            ("when_too_old", WhenTooOld),
+            ("on_failed_publish", OnFailedPublish),
+        ):
             if getattr(self, name) not in get_args(known):
                 raise ConfigError(name, f"{getattr(self, name)!r}", allowed=list(get_args(known)))
         threshold, bound = self.staleness_threshold, self.max_staleness
@@ -122,7 +125,8 @@ def _check_numbers(rules: StreamRules) -> None:
         value = getattr(rules, name)
         is_open = value is None and name in {"max_staleness", "max_concurrent"}
         if not is_open and (type(value) is not int or value < lowest):
-            raise ConfigError(name, f"{value!r}", allowed=f"a whole number from {lowest}")
+            or_none = ", or None" if name in {"max_staleness", "max_concurrent"} else ""
+            raise ConfigError(name, f"{value!r}", allowed=f"a whole number from {lowest}{or_none}")
     share = rules.staleness_threshold
     is_share = isinstance(share, int | float) and not isinstance(share, bool)
     if share is not None and not (is_share and 0 <= share < float("inf")):

@@ -54,7 +54,9 @@ class TaskSource:
         self._orders: dict[int, list[int]] = {}
         self._reader: Iterator[str | Task] | None = None
         self._reading = asyncio.Lock()
-        self._tasks: list[Task] = []
+        self._read = 0
+        """Tasks that were read of the iterator."""
+        self._tasks: dict[int, Task | TaskError] = {}
         self.total: int | None = None
         """Positions in all; None while nobody knows, and for no end."""
         if isinstance(tasks, Iterator):
@@ -70,9 +72,9 @@ class TaskSource:
         self._reader = tasks
 
     def _read_now(self, tasks: Tasks) -> None:
-        self._tasks = list(as_tasks(tasks))
-        for position, task in enumerate(self._tasks):
-            check_task(task, self._loop, f"tasks[{position}]")
+        self._tasks |= enumerate(as_tasks(tasks))
+        for position, task in self._tasks.items():
+            check_task(task, self._loop, f"tasks[{position}]")  # type: ignore[arg-type]
         if not self._tasks:
             raise TaskError("tasks", "are none", allowed="at least one task")
         if self._epochs is not None:
@@ -86,20 +88,31 @@ class TaskSource:
             TaskError: the task lacks a field.
         """
         if self._reader is None:
-            if self.total is not None and position >= self.total:
-                return None
-            return self._tasks[self._index(position)]
+            is_beyond = self.total is not None and position >= self.total
+            return None if is_beyond else self._at(self._index(position))
         async with self._reading:  # groups that begin together ask together
-            while len(self._tasks) <= position and self.total is None:
-                await self._read()
-        if position >= len(self._tasks):
+            while self._read <= position and self.total is None:
+                await self._read_one()
+        if position >= self._read:
             return None
-        task = self._tasks[position]
+        task = self._at(position)
         check_task(task, self._loop, f"tasks[{position}]")
         return task
 
-    async def _read(self) -> None:
-        reader, number = self._reader, len(self._tasks)
+    def forget(self, below: int) -> None:
+        """Positions before this one are not asked for any more."""
+        if self._reader is not None:
+            for position in [known for known in self._tasks if known < below]:
+                del self._tasks[position]
+
+    def _at(self, index: int) -> Task:
+        task = self._tasks[index]
+        if isinstance(task, TaskError):
+            raise task
+        return task
+
+    async def _read_one(self) -> None:
+        reader, number = self._reader, self._read
         assert reader is not None
         end = object()
         try:
@@ -109,8 +122,13 @@ class TaskSource:
             raise StreamError(told) from error
         if item is end:
             self.total = number
-        else:
-            self._tasks += as_tasks([item])
+            return
+        self._read += 1
+        try:
+            (self._tasks[number],) = as_tasks([item])
+        except TaskError as error:  # it has its position, as the others have
+            known = error.allowed or None
+            self._tasks[number] = TaskError(f"tasks[{number}]", error.problem, allowed=known)
 
     def _index(self, position: int) -> int:
         epoch, index = divmod(position, len(self._tasks))

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from workbench.stream.ledger import StreamLedger
 
 
-def snapshot(ledger: StreamLedger) -> StreamSnapshot:
-    """Where the stream stands."""
+def snapshot(ledger: StreamLedger, asked: int = 0) -> StreamSnapshot:
+    """Where the stream stands; ``asked``: the largest batch that somebody waits for."""
     books, rules = ledger.books, ledger.rules
     return StreamSnapshot(
         state=_state(ledger),
-        waits_for=waits_for(ledger),
+        waits_for=waits_for(ledger, asked),
         error=books.error,
         version=books.version,
         pool_version=books.pool_version,
@@ -38,33 +38,41 @@ def snapshot(ledger: StreamLedger) -> StreamSnapshot:
         drops=tuple(books.drops.values()),
         taken=books.taken,
         publishes=tuple(books.publishes),
+        first_open=_first_open(books),
         tasks=books.total,
         curve=tuple(books.curve),
     )
 
 
-def waits_for(ledger: StreamLedger) -> str:
+def _first_open(books: Books) -> int:
+    out = (group.header.ticket.position for out in books.out.values() for group in out.groups)
+    return min((*books.running, *books.queued, *books.refills, *out), default=books.next_position)
+
+
+def waits_for(ledger: StreamLedger, asked: int = 0) -> str:
     """What the stream cannot go on without; empty while it goes on, or has ended."""
     books = ledger.books
     if _state(ledger) in {"failed", "ended"}:
         return ""
-    n = ledger.rules.required_samples
+    n = asked or ledger.rules.required_samples
     if len(books.queued) >= n and (awaited := ledger.awaited(n)):
         return _unfinished(awaited)
     if books.running:
         return ""
     if ledger.free:
         return "the rollouts' process, to begin a group"
-    if books.is_paused:
+    if books.is_paused and not books.steps:
         return "being resumed: it was paused"
     if books.is_publishing:
         return "the end of a publish"
-    return _learner(ledger)
+    return _learner(ledger, n)
 
 
-def _learner(ledger: StreamLedger) -> str:
+def _learner(ledger: StreamLedger, n: int) -> str:
     """Nothing is in flight, and nothing may begin."""
-    books, n = ledger.books, ledger.rules.required_samples
+    books = ledger.books
+    if ledger.is_over and not books.queued:
+        return f"a commit: {_groups(sum(len(out.groups) for out in books.out.values()))} are out"
     if len(books.queued) >= n or ledger.is_over:
         return f"the learner: {_groups(len(books.queued))} in the queue"
     if books.pool_version < books.version and not books.handed:
@@ -90,7 +98,7 @@ def _state(ledger: StreamLedger) -> str:
     books = ledger.books
     if books.error:
         return "failed"
-    if ledger.is_over and not books.queued:
+    if ledger.is_over and not books.queued and not books.out:
         return "ended"
     if books.is_publishing:
         return "publishing"

@@ -80,9 +80,9 @@ def test_a_failed_publish_is_a_row_with_its_error():
 
 def test_one_line_says_where_it_stands_and_what_it_waits_for():
     assert stream_text("s", snapshot()) == (
-        "Stream('s', running, version 3, 5 groups in flight, 2 queued, 2 consumed)"
+        "Stream('s', running, version 3, 5 groups in flight, 2 queued, 2 taken)"
     )
     assert "waits for a publish" in stream_text("s", snapshot(waits_for="a publish"))
     failed = snapshot(state="failed", error="it broke\nTraceback …")
-    assert stream_text("s", failed).endswith("2 consumed, it broke)")
+    assert stream_text("s", failed).endswith("2 taken, it broke)")
     assert stream_text("s", "closed") == "Stream('s', closed)"

@@ -63,7 +63,8 @@ def test_replicas_that_come_are_used_at_once_and_those_that_go_are_missed():
     pace = Pace(16)
     assert pace.look(PoolLoad(48), running=16) == 48
     assert pace.look(PoolLoad(16), running=48) == 16
-    assert pace.look(PoolLoad(0), running=16) == 1, "somebody has to find out whether it is back"
+    assert pace.look(PoolLoad(0), running=16) == 16, "what is sent now waits for one"
+    assert pace.look(PoolLoad(16), running=16) == 16
 
 
 preempted = st.dictionaries(st.sampled_from("abc"), st.integers(0, 9))
@@ -77,7 +78,7 @@ def test_whatever_is_seen_the_limit_lets_somebody_in_and_no_more_than_fit(capaci
     pace = Pace(capacity)
     for seen, usage, preempted, running in looks:
         limit = pace.look(PoolLoad(seen, usage, preempted), running)
-        assert 1 <= limit <= max(1, seen)
+        assert 1 <= limit <= max(1, seen) or not seen
 
 
 def replica(replica_id, state, engine):
@@ -93,7 +94,7 @@ def test_a_pools_load_is_that_of_the_replicas_that_serve():
         replica("c", ReplicaState.READY, None),  # it serves, and has not reported yet
         replica("d", ReplicaState.PAUSED, EngineFigures(kv_cache_usage=0.99, num_preempted=50)),
     ]
-    assert PoolLoad.of(replicas, 16) == PoolLoad(48, 0.6, {"a": 2, "b": 1})
+    assert PoolLoad.of(replicas, 16) == PoolLoad(64, 0.99, {"a": 2, "b": 1, "d": 50})
     assert PoolLoad.of([], 16) == PoolLoad(0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 
 import pytest
@@ -16,9 +17,8 @@ from workbench.stream.queue import StreamQueue
 from workbench.stream.rules import StreamRules
 
 
-def consumer(queue, name="main", **rules):
-    rules = StreamRules(**{"required_samples": 2, **rules})
-    return Consumer(queue, name, required_samples=2, window=rules.window, pad_id=0)
+def consumer(queue, name="main", **options):
+    return Consumer(queue, name, required_samples=2, pad_id=0, **options)
 
 
 async def filled(groups, **rules):
@@ -96,6 +96,68 @@ async def test_several_consumers_get_each_group_once():
 
 
 @virtually
+async def test_a_loop_that_was_left_by_an_error_begins_again_with_the_batch_that_it_was_in():
+    queue = await filled(4)
+    await queue.source_ended(4)
+    main, learned = consumer(queue), []
+
+    async def learn(dies_at):
+        async for batch in main:
+            if batch.number == dies_at:
+                raise RuntimeError("the learner died")
+            learned.extend(positions(batch))
+
+    with pytest.raises(RuntimeError):
+        await learn(dies_at=2)
+    await learn(dies_at=None)
+    assert learned == [0, 1, 2, 3]
+    assert all(row["committed"] for row in await queue.batches())
+
+
+@virtually
+async def test_two_who_ask_at_once_under_one_name_get_different_batches():
+    queue = await filled(4)
+    main = consumer(queue)
+    one, two = await asyncio.gather(main.get_batch(), main.get_batch())
+    assert positions(one) + positions(two) == [0, 1, 2, 3]
+    await main.commit()
+    assert all(row["committed"] for row in await queue.batches())
+
+
+@virtually
+async def test_a_batch_that_did_not_arrive_is_given_again():
+    queue = await filled(4)
+    main = consumer(queue)
+    assert positions(await main.get_batch()) == [0, 1]
+    await main.commit()
+    assert positions(await main.get_batch()) == [2, 3]
+    main.missed()
+    assert positions(await main.get_batch()) == [2, 3]
+
+
+@virtually
+async def test_who_waits_for_long_is_told_once_what_for():
+    queue, told = await filled(4), []
+    main = consumer(queue, tell=told.append)
+    for _ in range(2):
+        await main.get_batch()
+    with pytest.raises(DeadlineError):
+        await main.get_batch(timeout_s=60.0)
+    assert told == [
+        "no batch for 10 s: it waits for a publish: 4 groups of version 0 were taken or wait"
+    ]
+
+
+@virtually
+async def test_a_batch_larger_than_what_may_still_begin_waits_for_a_publish():
+    queue = await filled(4)
+    main = consumer(queue)
+    await main.get_batch(2)
+    with pytest.raises(DeadlineError, match="it waits for a publish"):
+        await main.get_batch(4, timeout_s=1.0)
+
+
+@virtually
 async def test_a_stream_that_failed_says_so_after_what_it_had():
     queue = await filled(3)
     await queue.fail("the task source raised at task 3: OSError: gone")
@@ -109,8 +171,8 @@ async def test_a_stream_that_failed_says_so_after_what_it_had():
 @virtually
 async def test_a_batch_that_can_never_be_full_is_refused_with_the_inequality():
     queue = await filled(1)
-    for n in (0, 5, True, 1.5):
-        with pytest.raises(ConfigError, match=r"1 <= n <= window = 4"):
+    for n, told in ((0, "from 1"), (5, "1 <= n <= 4"), (True, "from 1"), (1.5, "from 1")):
+        with pytest.raises(ConfigError, match=told):
             await consumer(queue).get_batch(n)
     with pytest.raises(ConfigError, match="consumer"):
         consumer(queue, "")

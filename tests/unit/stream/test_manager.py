@@ -63,7 +63,7 @@ async def test_batches_and_groups_share_their_places():
     batches = AgentLoopManager(crew, concurrency=places, pad_id=0)
     batch = batches.start(["a", "b", "c"])
     begun = []
-    group = stream.begin(prepare([], n=3), {"prompt": "d"}, 0, on_begin=lambda: begun.append(1))
+    group = stream.begin(prepare([], n=3), {"prompt": "d"}, 0, on_change=lambda: begun.append(1))
     await until(lambda: len(worker.played) == 4)
     assert (stream.free, group.waiting, len(begun)) == (0, 2, 1)
     stream.look(PoolLoad(6))

@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from workbench.errors import CheckpointError, ConfigError, StreamError, WeightsError
-from workbench.stream.groups import Ticket
+from workbench.stream.groups import GroupHeader, Ticket
 from workbench.stream.ledger import StreamLedger
+from workbench.stream.packing import pack
 from workbench.stream.publishing import Publisher
 from workbench.stream.queue import StreamQueue
 from workbench.stream.rules import StreamRules
@@ -98,18 +99,66 @@ async def test_a_failed_publish_stops_the_stream_where_that_is_its_rule():
         await scene.queue.admit([], 1, 0.0)
 
 
-async def test_or_it_goes_on_with_the_old_weights_and_the_learner_is_one_ahead():
-    scene = Scene(on_failed_publish="go_on")
+async def test_or_it_goes_on_with_the_old_weights_as_long_as_it_takes():
+    scene = Scene(on_failed_publish="go_on", max_staleness=0)
+    scene.fails_with = WeightsError("no replica took them")
+    for _ in range(3):
+        assert await taken(scene.queue) == 2
+        with pytest.raises(WeightsError):
+            await scene.publisher.publish("w")
+        now = await scene.queue.snapshot()
+        assert (now.state, now.version, now.pool_version) == ("running", 0, 0)
+    assert [mark.error for mark in now.publishes] == ["no replica took them"] * 3
+    scene.fails_with = None
+    assert (await scene.publisher.publish("better")).version == 1
+    assert await taken(scene.queue) == 2
+
+
+async def taken(queue):
+    """Play and take one batch; how many groups it has."""
+    for ticket in await queue.admit([], 2, 0.0):
+        await queue.put(GroupHeader.of(ticket, ()), pack(()))
+    return len((await queue.take(2, 0.0, "learner", (await queue.snapshot()).batches)).groups)
+
+
+async def test_weights_that_no_engine_saw_change_nothing_and_stop_nothing():
+    scene = Scene()
+    assert await taken(scene.queue) == 2
+    before = await scene.queue.snapshot()
     scene.fails_with = CheckpointError("lm_head", "is not finite")
     with pytest.raises(CheckpointError):
         await scene.publisher.publish("w")
+    with pytest.raises(ConfigError, match="mode"):
+        await scene.publisher.publish("w", mode="abrt")
     now = await scene.queue.snapshot()
-    assert (now.state, now.version, now.pool_version) == ("running", 1, 0)
+    assert (now.state, now.version, now.handed) == ("running", 0, before.handed)
     assert "not finite" in now.publishes[-1].error
-    scene.fails_with = None
-    assert (await scene.publisher.publish("better")).version == 1
+
+
+async def test_a_publish_that_is_interrupted_leaves_nothing_behind():
+    scene = Scene(partial_rollout=False)
+    publish = asyncio.ensure_future(scene.publisher.publish("w"))
+    await asyncio.sleep(0)
+    publish.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await publish
     now = await scene.queue.snapshot()
-    assert (now.version, now.pool_version) == (1, 1)
+    assert (now.state, now.version) == ("running", 0)
+    assert {mark.error for mark in now.publishes} <= {"it was interrupted"}
+    assert await scene.queue.admit([], 1, 0.0)
+
+
+async def test_without_partial_rollouts_it_waits_for_tickets_on_their_way_too():
+    scene = Scene(partial_rollout=False)
+    scene.playing_ended.set()
+    (ticket,) = await scene.queue.admit([], 1, 0.0)  # the rollouter has not heard of it yet
+    publish = asyncio.ensure_future(scene.publisher.publish("w"))
+    while (await scene.queue.snapshot()).state != "publishing":
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.2)
+    assert not publish.done()
+    await scene.queue.put(GroupHeader.of(ticket, ()), pack(()))
+    await publish
 
 
 async def test_without_partial_rollouts_a_publish_waits_for_those_in_flight_and_none_begins():

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
-from tests.unit.inprocess import until, virtually
+from tests.unit.inprocess import WAIT_S, until, virtually
 from tests.unit.rollout.test_manager import Held, Immediate
 from workbench.errors import StreamError, WorkerDiedError
 from workbench.rollout.manager import prepare
+from workbench.rollout.pace import PoolLoad
 from workbench.rollout.single_turn import SingleTurnAgentLoop
 from workbench.stream.consuming import Consumer
 from workbench.stream.filters import group_filter
@@ -33,7 +35,7 @@ def rollouter(queue, worker, tasks, *, n=2, keeps=None):
 
 
 def consumer(queue):
-    return Consumer(queue, "main", required_samples=2, window=RULES.window, pad_id=0)
+    return Consumer(queue, "main", required_samples=2, pad_id=0)
 
 
 class Dying(Immediate):
@@ -82,7 +84,9 @@ async def test_a_filter_that_raises_stops_the_stream_with_its_error():
     def keeps(group):
         raise KeyError("difficulty")
 
-    with pytest.raises(StreamError, match="KeyError: 'difficulty'"):
+    with pytest.raises(
+        StreamError, match="the filter raised on the group at position 0: KeyError: 'difficulty'"
+    ):
         await rollouter(queue, Immediate(), ["a", "b"], keeps=keeps).run()
     assert (await queue.snapshot()).in_flight == 0
 
@@ -119,6 +123,39 @@ async def test_a_rollout_that_is_cancelled_is_a_row_and_a_stop_plays_nothing_to_
     assert (now.state, now.in_flight) == ("ended", 0)
     assert {drop.cause: drop.groups for drop in now.drops} == {"stopped": 3}
     assert made.tally.snapshot(agent="", total=0, running=0, wall_s=1.0).cancelled == 6
+
+
+async def test_a_rollout_cancelled_before_its_place_came_holds_nothing_up():
+    queue, worker = StreamQueue(RULES), Held()
+    made = rollouter(queue, worker, ["a", "b", "c", "d"], n=3)  # 8 places: one of them waits
+    playing = asyncio.ensure_future(made.run())
+    await until(lambda: len(worker.played) == 8)
+    assert made.cancel("task-2/2")
+    made._manager.look(PoolLoad(64))
+    await until(lambda: "task-3/2" in worker.played)
+    worker.go.set()
+    async for _ in consumer(queue):
+        pass
+    await playing
+
+
+async def test_a_stop_does_not_wait_for_a_source_that_gives_nothing():
+    blocked = threading.Event()
+
+    def waiting():
+        yield "a"
+        blocked.wait(30)
+
+    queue = StreamQueue(RULES)
+    made = rollouter(queue, Immediate(), waiting())
+    playing = asyncio.ensure_future(made.run())
+    await until(lambda: made.tally.last)
+    await queue.stop()
+    made.stop("stopped")
+    async with asyncio.timeout(WAIT_S):
+        await playing
+    assert (await queue.snapshot()).in_flight == 0
+    blocked.set()
 
 
 async def test_who_asks_to_cancel_groups_by_ticket_has_them_played_again():

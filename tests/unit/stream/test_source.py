@@ -84,6 +84,22 @@ async def test_an_iterator_that_raises_stops_the_stream_with_its_error():
         await made.task(1)
 
 
+async def test_an_item_that_is_no_task_keeps_its_position_and_the_others_theirs():
+    made = source(iter(["a", 3, "b"]))
+    with pytest.raises(TaskError, match=r"tasks\[1\]"):
+        await made.task(1)
+    assert await prompts(made, [0, 2, 3]) == ["a", "b", None]
+    assert made.total == 3
+
+
+async def test_what_is_settled_is_forgotten_so_that_an_iterator_may_be_endless():
+    made = source(f"task {number}" for number in itertools.count())
+    await prompts(made, range(50))
+    made.forget(48)
+    assert await prompts(made, [48, 50]) == ["task 48", "task 50"]
+    assert len(made._tasks) == 3
+
+
 async def test_a_task_that_lacks_a_field_is_named_by_its_place():
     with pytest.raises(TaskError, match=r"tasks\[1\]"):
         source(["a", {"question": "b"}])
