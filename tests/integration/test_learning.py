@@ -11,7 +11,7 @@ from workbench import Workbench
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
-STEPS = 8
+STEPS = 6
 
 
 def test_rewards_rise_while_weights_change_under_rollouts() -> None:
@@ -37,5 +37,4 @@ def test_rewards_rise_while_weights_change_under_rollouts() -> None:
             stream.publish(learner)
         assert len(rewards) == STEPS
         assert stream.snapshot().pool_version == STEPS
-    quarter = STEPS // 4
-    assert fmean(rewards[-quarter:]) > fmean(rewards[:quarter]) + 0.3
+    assert fmean(rewards[-2:]) > fmean(rewards[:2]) + 0.3

@@ -149,7 +149,7 @@ def test_what_cannot_work_is_refused_and_bad_weights_change_nothing(
             begun(bench, **{option: value})
     with begun(bench, on_failed_publish="go_on") as stream:
         version = stream.snapshot().version
-        with pytest.raises(ConfigError, match=r"1 <= n <= window = 4"):
+        with pytest.raises(ConfigError, match=r"1 <= n <= 4"):
             stream.get_batch(5)
         with pytest.raises(ConfigError, match="the one after the pool's"):
             stream.publish(MODEL, version)
