@@ -20,7 +20,7 @@ class StepFigures(ByFields):
     changed: bool
     """Whether the weights are others now."""
     note: str
-    """Why they are not; empty where they are."""
+    """Why they are not, or what is odd about the step; empty where all is well."""
     groups: int
     differing: int
     """Groups with rollouts of different rewards: only these are learned from."""

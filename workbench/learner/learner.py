@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from workbench.trajectory import Trajectory
 
 UNCHANGED = "no group has rollouts of different rewards that said something: nothing was changed"
+FAR = "the rollouts' log-probabilities are not the learner's: are weights and temperature the same?"
+FAR_FACTOR = 4.0
+"""So many times off, in the mean of a step's importance weights, is not what staleness does."""
 NOT_FINITE = "the gradient is not finite: nothing was changed"
 
 
@@ -125,10 +128,12 @@ class GRPOLearner:
 
 def _figures(step: int, note: str, chosen: Selection, loss: float, sums: TokenSums) -> StepFigures:
     rewards, tokens = chosen.rewards, sums.tokens
+    mean_weight = sums.weight / tokens if tokens else None
+    is_far = mean_weight is not None and not 1 / FAR_FACTOR < mean_weight < FAR_FACTOR
     return StepFigures(
         step=step,
         changed=not note,
-        note=note,
+        note=note or (FAR if is_far else ""),
         groups=chosen.groups,
         differing=chosen.differing,
         rollouts=chosen.rollouts,
@@ -140,7 +145,7 @@ def _figures(step: int, note: str, chosen: Selection, loss: float, sums: TokenSu
         loss=loss if tokens else None,
         grad_norm=None,
         kl=sums.kl / tokens if tokens else None,
-        mean_weight=sums.weight / tokens if tokens else None,
+        mean_weight=mean_weight,
         largest_weight=sums.largest_weight if tokens else None,
         capped_share=sums.capped / tokens if tokens else None,
         wall_s=0.0,

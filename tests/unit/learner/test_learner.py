@@ -187,3 +187,38 @@ def test_figures_say_how_they_are_brought_together(model):
     assert total["step"] == 2
     assert total["rollouts"] == 3 + 5
     assert total["reward"] == pytest.approx((1 + 1 + 2) / 8)
+
+
+def test_positions_are_as_exact_as_transformers_has_them(model):
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    learner = GRPOLearner(model, LearnerConfig(dtype="bfloat16"))
+    known = AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16)
+    held = dict(learner._network.model.named_buffers())
+    for name, buffer in known.named_buffers():
+        assert held[name].dtype == buffer.dtype
+        assert torch.equal(held[name], buffer)
+
+
+def test_a_step_that_raised_leaves_nothing_for_the_next_one(model, monkeypatch):
+    learner, fresh = (
+        GRPOLearner(model, LearnerConfig(**FAST)),
+        GRPOLearner(model, LearnerConfig(**FAST)),
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(learner._network, "advance", lambda: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            learner.step([GROUP])
+    assert learner.step([GROUP]).grad_norm == fresh.step([GROUP]).grad_norm
+
+
+def test_rollouts_of_another_policy_are_pointed_out(model):
+    learner = GRPOLearner(model, LearnerConfig(**FAST))
+    strange = [
+        a_rollout(reward, a_segment([5, 6], response, log_prob=-60.0), index=index)
+        for index, (reward, response) in enumerate([(1.0, GOOD), (0.0, BAD)])
+    ]
+    figures = learner.step([strange])
+    assert "are weights and temperature the same?" in figures.note
+    assert figures.changed
