@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.unit.chat import renderer, says
 from tests.unit.inprocess import PROMPT, Step, simulated_pool
 from workbench.config import RoutingConfig
+from workbench.facade import Stream, Workbench
 from workbench.local import LocalPool
+from workbench.metrics import streams
 from workbench.rollout.manager import AgentLoopManager
 from workbench.rollout.worker import AgentLoopWorker
+from workbench.stream.rules import StreamRules
 
 DOCS = Path(__file__).parents[2] / "docs"
 OWN_POLICY = re.compile(r"^class \w+:\n(?:(?:    .*)?\n)+", re.MULTILINE)
@@ -50,3 +57,34 @@ async def test_a_loop_of_ones_own_takes_less_than_40_lines_and_plays() -> None:
     row.check()
     assert (row.status, row.num_turns, len(row.segments)) == ("done", 2, 1)
     assert row.messages[-1]["content"] == "still yes"
+
+
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.glob("*.md")), ids=lambda path: path.name)
+def test_every_python_block_is_python(path: Path) -> None:
+    for block in PYTHON.findall(path.read_text()):
+        ast.parse(block)
+
+
+def test_what_is_said_of_a_stream_is_there() -> None:
+    text = (DOCS / "streams.md").read_text() + (DOCS / "verl.md").read_text()
+    named = set(re.findall(r"\bstream\.(\w+)", text))
+    assert len(named) > 15
+    assert named <= {name for name in dir(Stream) if not name.startswith("_")}
+    arguments = set(inspect.signature(Workbench.stream).parameters)
+    kept = {name for name in dir(StreamRules) if not name.startswith("_")}
+    rules = re.search(r"^\| setting \|.*?\n\n", text, re.M | re.S)
+    assert rules is not None
+    settings = set(re.findall(r"^\| `(\w+)`", rules[0], re.M))
+    assert {"required_samples", "max_staleness"} < settings <= kept | arguments
+
+
+def test_the_causes_of_drops_are_all_told() -> None:
+    told = set(re.findall(r"^\| `(\w+)` \|", (DOCS / "streams.md").read_text(), re.M))
+    source = Path(streams.__file__).read_text()
+    cause = source[source.index("cause: str") : source.index("groups: int")]
+    known = set(re.findall(r"``(\w+)``", cause))
+    assert len(known) > 5
+    assert known <= told
