@@ -194,11 +194,15 @@ class RayLearner:
         step: int = await self._ask("load", _absolute(folder))
         return step
 
-    def close(self) -> None:
-        """End its process, and drop what it handed over. Idempotent."""
+    def end(self) -> None:
+        """End its process; what it handed over stays. Idempotent."""
         if self._actor is not None:
             self._actor.kill()
             self._actor = None
+
+    def close(self) -> None:
+        """End its process, and drop what it handed over. Idempotent."""
+        self.end()
         if self._own is not None:
             self._own.close()
             self._own = None

@@ -34,9 +34,11 @@ class Learner:
     Methods with an ``a`` in front are for an ``await``; the others block, and rollouts go on.
     """
 
-    def __init__(self, port: RayLearner, reach: Reach) -> None:
+    def __init__(self, port: RayLearner, reach: Reach, former: Learner | None = None) -> None:
         self._port = port
         self._reach = reach
+        self._former = former
+        """Whose weights the pool is on until this one's are published."""
 
     def step(self, batch: Learnable) -> StepFigures:
         """Change the weights once.
@@ -69,6 +71,7 @@ class Learner:
     def published(self, directory: Path) -> None:
         """A pool is on these weights: those that were written before are removed."""
         self._port.keep_only(directory)
+        self._drop_former()
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write everything down that it takes to go on, as a whole or not at all.
@@ -106,8 +109,22 @@ class Learner:
         return self._port.pid
 
     def close(self) -> None:
-        """End its process. Idempotent."""
+        """End its process. Idempotent.
+
+        The weights that it wrote last stay, since a replica that is replaced reads them: until
+        another learner of its name has published, or its pool is closed.
+        """
+        self._port.end()
+
+    def drop(self) -> None:
+        """:meth:`close`, and remove the weights that it wrote."""
         self._port.close()
+        self._drop_former()
+
+    def _drop_former(self) -> None:
+        if self._former is not None:
+            self._former.drop()
+            self._former = None
 
     def __enter__(self) -> Self:
         return self

@@ -157,10 +157,11 @@ class Streams(Batches):
             folder=folder,
             niceness=niceness,
         )
-        if former := self._learners.pop(name, None):
+        former = self._learners.get(name)
+        if former is not None:
             former.close()
         self._call(port.start())
-        learner = self._learners[name] = Learner(port, self._pool.reach)
+        learner = self._learners[name] = Learner(port, self._pool.reach, former)
         if load is not None:
             try:
                 learner.load(load)

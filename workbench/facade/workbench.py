@@ -325,7 +325,7 @@ class Workbench(Streams):
         for rollout in list(self._rollouts):
             self._steps.callback(rollout.cancel)
         for learner in self._learners.values():
-            self._steps.callback(learner.close)
+            self._steps.callback(learner.drop)
         for stream in self._streams.values():
             self._steps.callback(stream.close)
         for dashboard in self._dashboards.values():

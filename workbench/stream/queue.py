@@ -94,7 +94,7 @@ class StreamQueue:
         self._ledger = StreamLedger(rules)
         try:
             if self._journal is not None:
-                self._replay(rules, self._journal)
+                self._read(rules, self._journal)
             self._ledger.open(run or new_id(), version)
             self._keep()
             if self._journal is not None:
@@ -321,6 +321,13 @@ class StreamQueue:
         books = pickle.dumps(self._ledger.books, pickle.HIGHEST_PROTOCOL)  # which go on changing
         kept = [Record(Kept(ticket), blob) for ticket, blob in self._blobs.items()]
         return [Record(AsBooked(), books), *kept]
+
+    def _read(self, rules: StreamRules, journal: Journal) -> None:
+        try:
+            self._replay(rules, journal)
+        except (AttributeError, ImportError, TypeError, pickle.UnpicklingError) as error:
+            told = f"the journal in {journal.folder} is of another version of this package: {error}"
+            raise StreamError(told) from error
 
     def _replay(self, rules: StreamRules, journal: Journal) -> None:
         for fact, blob in journal.records():

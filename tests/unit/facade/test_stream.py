@@ -103,7 +103,8 @@ class Made:
     """A learner's port that was started."""
 
     def __init__(self, model, config, **options):
-        self.model, self.config, self.figures, self.closed = model, config, [], False
+        self.model, self.config, self.figures = model, config, []
+        self.ended = self.closed = False
 
     async def start(self):
         return None
@@ -111,8 +112,14 @@ class Made:
     async def step(self, groups):
         raise AssertionError("it was asked to learn from that")
 
+    def end(self):
+        self.ended = True
+
     def close(self):
-        self.closed = True
+        self.ended = self.closed = True
+
+    def keep_only(self, directory):
+        self.kept = directory
 
 
 def test_there_is_one_learner_of_a_name_whatever_it_is_configured_with(reach, monkeypatch):
@@ -122,9 +129,12 @@ def test_there_is_one_learner_of_a_name_whatever_it_is_configured_with(reach, mo
     bench._pool = SimpleNamespace(reach=reach)
     first = bench.learner("m", lr=1e-5, name="actor")
     other = bench.learner("m", lr=2e-5, name="other")
-    assert not first._port.closed
+    assert not first._port.ended
     again = bench.learner("m", lr=3e-5, name="actor")
-    assert (first._port.closed, other._port.closed, again._port.closed) == (True, False, False)
+    assert (first._port.ended, other._port.ended, again._port.ended) == (True, False, False)
+    assert not first._port.closed, "the pool may be on its weights"
+    again.published("its weights")
+    assert (first._port.closed, again._port.kept) == (True, "its weights")
     assert set(bench._learners) == {"actor", "other"}
     with pytest.raises(ConfigError, match=r"learning_rate.*lr"):
         bench.learner("m", learning_rate=1e-5)
