@@ -23,11 +23,17 @@ REAL = {Path(__file__).parent / name for name in ("chaos", "integration", "ui")}
 """Whose tests have processes of their own, on a machine that may have other things to do."""
 
 
+REAL_TIMEOUT_S = 300
+"""For one of them, the start of what it needs included."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test with processes that fails is run once more; the closing lines name it: RERUN."""
     for item in items:
         if REAL & set(item.path.parents):
             item.add_marker(pytest.mark.flaky(reruns=1))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(REAL_TIMEOUT_S))
 
 
 settings.register_profile("any machine", deadline=None)  # a busy one is no failure
