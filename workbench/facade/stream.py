@@ -19,7 +19,7 @@ from workbench.facade.stream_tables import (
     publish_frame,
     stream_text,
 )
-from workbench.facade.streaming import MAIN
+from workbench.facade.streaming import MAIN, OVER
 from workbench.showing import bundle, table
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ class Stream:
     @property
     def done(self) -> bool:
         """Whether nothing more will come of it."""
-        return self._closed or self._streaming.latest.state in {"ended", "failed"}
+        return self._closed or self._streaming.latest.state in OVER
 
     def snapshot(self) -> StreamSnapshot:
         """Where it stands; once it is closed, where it stood."""

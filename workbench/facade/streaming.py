@@ -37,6 +37,7 @@ MAIN = "main"
 """Who takes batches through the handle itself."""
 
 OVER = {"ended", "failed"}
+"""States of a stream of which nothing more will come."""
 
 logger = logging.getLogger(__name__)
 

@@ -8,20 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.errors import ConfigError, PoolError, ReplicaError
+from workbench.errors import ConfigError
 from workbench.records import append_trajectory, read_trajectories
-from workbench.rollout.summary import cause_of
+from workbench.rollout.summary import OF_THE_POOL, cause_of
 from workbench.rollout.tasks import unfinished
 from workbench.trajectory import RolloutStatus
 
 if TYPE_CHECKING:
     from workbench.rollout.run import Batch
     from workbench.trajectory import Trajectory
-
-OF_THE_POOL = frozenset(
-    found.__name__ for kind in (PoolError, ReplicaError) for found in (kind, *kind.__subclasses__())
-)
-"""What a rollout failed with through no fault of its own: it is played again, and not kept."""
 
 
 class Keeper:

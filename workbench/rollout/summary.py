@@ -7,6 +7,7 @@ from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from workbench.errors import PoolError, ReplicaError
 from workbench.metrics.samples import RolloutSnapshot
 from workbench.trajectory import RolloutStatus
 
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 
 REWARD_BINS = 20
 """Of a snapshot, at most."""
+
+OF_THE_POOL = frozenset(
+    found.__name__ for kind in (PoolError, ReplicaError) for found in (kind, *kind.__subclasses__())
+)
+"""What a rollout fails with through no fault of its own: it is played again."""
 
 
 def summary(ledger: Ledger, **known: Any) -> RolloutSnapshot:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from workbench.errors import PoolError, ReplicaError
 from workbench.rollout.summary import cause_of
 from workbench.trajectory import RolloutStatus
 
@@ -13,11 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from workbench.trajectory import Trajectory
-
-OF_THE_POOL = frozenset(
-    found.__name__ for kind in (PoolError, ReplicaError) for found in (kind, *kind.__subclasses__())
-)
-"""What a rollout fails with through no fault of its own: its task is played again."""
 
 
 def failed_row(rows: Sequence[Trajectory]) -> Trajectory | None:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from workbench.aio import in_thread
 from workbench.errors import StreamEndedError, StreamError, TaskError
-from workbench.rollout.summary import cause_of
-from workbench.stream.failures import OF_THE_POOL, FailureStreak, failed_row
+from workbench.rollout.summary import OF_THE_POOL, cause_of
+from workbench.stream.failures import FailureStreak, failed_row
 from workbench.stream.groups import Group, GroupHeader, Ticket
 from workbench.stream.packing import pack
 from workbench.stream.source import digest
