@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 import ray
 
 from workbench.records.plain import plain
-from workbench.trajectory import RolloutStatus, ToolCall
+from workbench.stream.packing import plainly
+from workbench.trajectory import RolloutStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -40,7 +41,7 @@ def packed(trajectory: Trajectory) -> bytes:
 def _sendable(trajectory: Trajectory) -> Trajectory:
     known = {field.name: getattr(trajectory, field.name) for field in fields(trajectory)}
     problems = {name: why for name, value in known.items() if (why := _problem(name, value))}
-    sent = replace(trajectory, **{name: _plainly(known[name]) for name in problems})
+    sent = replace(trajectory, **{name: plainly(known[name]) for name in problems})
     told = f"what cannot be sent is plain data here: {'; '.join(problems.values())}"
     if trajectory.status is not RolloutStatus.DONE:
         return replace(sent, notes=(*sent.notes, told))  # how it ended matters more
@@ -73,18 +74,3 @@ def _items(value: Any) -> Iterable[tuple[Any, Any]]:
 def _words(error: Exception) -> str:
     text = plain(error)  # an error's own text may fail as well
     return f"{type(error).__name__}: {text}"
-
-
-def _plainly(value: Any) -> Any:
-    """Plain data in the place of this; records stay records."""
-    if isinstance(value, tuple):
-        return tuple(_plainly(item) for item in value)
-    if isinstance(value, ToolCall):
-        return replace(
-            value,
-            name=str(plain(value.name)),
-            arguments=plain(value.arguments),
-            result=str(plain(value.result)),
-            error=str(plain(value.error)),
-        )
-    return plain(value)

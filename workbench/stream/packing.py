@@ -91,7 +91,7 @@ def _sendable(trajectory: Trajectory) -> Trajectory:
     if not bad:
         return trajectory
     told = f"plain data since it cannot be sent: {', '.join(bad)}"
-    sent = {name: _plainly(known[name]) for name in bad}
+    sent = {name: plainly(known[name]) for name in bad}
     return replace(trajectory, **sent, notes=(*trajectory.notes, told))
 
 
@@ -103,10 +103,16 @@ def _can_be_dumped(value: Any) -> bool:
     return True
 
 
-def _plainly(value: Any) -> Any:
-    """Plain data in the place of this; tuples stay tuples and tool calls tool calls."""
+def plainly(value: Any) -> Any:
+    """Plain data in the place of what cannot be sent; records stay records."""
     if isinstance(value, tuple):
-        return tuple(_plainly(item) for item in value)
+        return tuple(plainly(item) for item in value)
     if isinstance(value, ToolCall):
-        return replace(value, arguments=plain(value.arguments), result=str(plain(value.result)))
+        return replace(
+            value,
+            name=str(plain(value.name)),
+            arguments=plain(value.arguments),
+            result=str(plain(value.result)),
+            error=str(plain(value.error)),
+        )
     return plain(value)
