@@ -2,19 +2,21 @@
 
 One step is 64 rollouts, 8 of each of 8 tasks, with lengths from a log-normal distribution (median
 48 tokens, 95th percentile 200) that are the same in every mode; then a learner that sleeps for 30 %
-of the time that a synchronous step takes to generate, measured once; then new weights, the model's
-own from its directory.
+of the time that a synchronous step takes to generate, the mean of the same steps, played once
+before; then new weights, the model's own from its directory.
 
 * ``sync``: a batch, the learner, the weights, one after the other.
 * ``stream``: a stream with bound 0: nothing is older than the learner's version, but it takes the
-  groups by two as they end, and sleeps a quarter each time.
+  groups one by one as they end, and sleeps an eighth each time.
 * ``keep``: the same with bound 1, so that the next step's groups are played meanwhile; requests
   are frozen while weights are changed, and go on.
 * ``abort``: the same; requests are ended, and resumed under the new weights.
+* ``capacity``: as ``keep``, with the bound as verl and AReaL have it: what may exist is bounded,
+  and nothing is refused for its age, so that no batch waits for a long rollout.
 
 The first step of each run fills the pool and is not counted; the order of the modes turns from
 round to round. *Idle* is the share of time in which a replica's engine had neither running nor
-waiting requests, looked at every 50 ms, the mean of the replicas. Short rollouts end first, so
+waiting requests, looked at every 200 ms, the mean of the replicas. Short rollouts end first, so
 rollouts and tokens are told apart: ``speedup_tokens`` is of the tokens of rollouts that a learner
 got. A learner that sleeps leaves the cores to the replicas; one that computes on them would not.
 """
@@ -38,6 +40,7 @@ from benchmarks.fully_async_work import (
     N,
     longest,
     make_tasks,
+    steps_of,
 )
 from benchmarks.report import arguments, emit
 from workbench import Workbench
@@ -57,11 +60,12 @@ SAMPLING = {"temperature": 1.0}
 QUIET_S = 30.0
 PATIENCE_S = 120.0
 
-TAKEN = {"required_samples": 2, "trigger_parameter_sync_step": GROUPS // 2}
+TAKEN = {"required_samples": 1, "trigger_parameter_sync_step": GROUPS}
 STREAMS: dict[str, dict[str, Any]] = {
     "stream": {**TAKEN, "max_staleness": 0},
     "keep": {**TAKEN, "max_staleness": 1, "update_mode": "keep"},
     "abort": {**TAKEN, "max_staleness": 1, "update_mode": "abort"},
+    "capacity": {**TAKEN, "max_staleness": None, "staleness_threshold": 1, "update_mode": "keep"},
 }
 MODES = ("sync", *STREAMS)
 
@@ -82,13 +86,13 @@ class Bout:
         self.learn_s = LEARN_SHARE * self.generate_s
 
     def _calibrated(self) -> float:
-        """Seconds that a synchronous step generates; the first one warms the engines."""
+        """Seconds that a synchronous step generates, of the steps that count in the first round."""
         took = []
-        for number in range(2):
+        for tasks in steps_of(make_tasks(0, self._steps, "warm-up")):
             began_s = time.perf_counter()
-            self._batch(make_tasks(number, 1, f"warm-up-{number}"))
+            self._batch(tasks)
             took.append(time.perf_counter() - began_s)
-        return took[-1]
+        return statistics.mean(took[1:])  # the first one warms the engines
 
     def _batch(self, tasks: list[dict[str, Any]]) -> list[Any]:
         rollout = self._bench.rollout(tasks, FixedLengths, n=N, sampling_params=SAMPLING)
@@ -114,15 +118,14 @@ class Bout:
 
     def _stream(self, tasks: list[dict[str, Any]], rules: Mapping[str, Any]) -> Measured:
         meter = Meter(self._bench)
-        parts = GROUPS // rules["required_samples"]
         stream = self._bench.stream(tasks, FixedLengths, n=N, sampling_params=SAMPLING, **rules)
         try:
             for step in range(self._steps):
                 if step == 1:
                     meter.begin()
-                for _ in range(parts):
+                for _ in range(GROUPS):
                     batch = stream.get_batch(timeout_s=PATIENCE_S)
-                    time.sleep(self.learn_s / parts)
+                    time.sleep(self.learn_s / GROUPS)
                     meter.add(batch.trajectories)
                     stream.commit()
                 stream.publish(self._weights)

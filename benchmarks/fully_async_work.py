@@ -30,7 +30,7 @@ MEDIAN_TOKENS = 48
 P95_TOKENS = 200
 MOST_TOKENS = 512
 SIGMA = math.log(P95_TOKENS / MEDIAN_TOKENS) / 1.645
-LOOK_S = 0.05
+LOOK_S = 0.2
 """Pause between two looks at the engines."""
 
 _begun: Counter[str] = Counter()
@@ -169,7 +169,11 @@ class Meter:
             measured.idle_s[name] = measured.idle_s.get(name, 0.0) + seconds
 
 
+def steps_of(tasks: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The tasks of each step."""
+    return [list(tasks[i : i + GROUPS]) for i in range(0, len(tasks), GROUPS)]
+
+
 def longest(tasks: Sequence[dict[str, Any]]) -> list[int]:
     """Of each step: tokens of its longest rollout, which a synchronous step waits for."""
-    steps = [tasks[i : i + GROUPS] for i in range(0, len(tasks), GROUPS)]
-    return [max(max(task["lengths"]) for task in step) for step in steps]
+    return [max(max(task["lengths"]) for task in step) for step in steps_of(tasks)]
