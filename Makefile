@@ -66,11 +66,25 @@ demo: setup  ## a small pool, real rollouts, one report
 check: setup  ## ruff, mypy, import contracts
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync types contracts
+
+.PHONY: types contracts
+types:
 	$(BIN)/mypy
+
+contracts:
 	$(BIN)/lint-imports --no-cache
 
+# What does not need the machine to itself has a process per core; the rest has one. Unit tests are
+# never among the rest (conftest.py), so they are not collected again. With ARGS, which may name
+# tests, one process runs what they choose of all.
 test: check  ## check, then all tests and recipes
+ifeq ($(strip $(ARGS)),)
+	$(BIN)/pytest -m "not alone" --numprocesses=logical --maxprocesses=4 --dist=worksteal tests
+	$(BIN)/pytest -m alone --ignore=tests/unit
+else
 	$(BIN)/pytest $(ARGS)
+endif
 
 gpu: setup  ## check on a machine with GPUs what needs them
 	$(BIN)/python -m benchmarks.gpu $(ARGS)

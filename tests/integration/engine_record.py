@@ -1,22 +1,18 @@
 """Rollouts on a real engine in this process, beside what its core says that it sampled.
 
-Run as a program of its own: it prints one JSON object. The record is taken where the core's output
-arrives, before vLLM or anything of ours has merged, cut or moved it.
+The record is taken where the core's output arrives, before vLLM or anything of ours has merged, cut
+or moved it. ``stream_record`` is the program that plays them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tests.unit.inprocess import pool_of
 from workbench.client import FullyAsyncLLMServerClient
 from workbench.engines.vllm import VLLMEngine
-from workbench.engines.vllm_setup import prepare_environment
 from workbench.models import resolve_model
 from workbench.rollout.manager import AgentLoopManager
 from workbench.rollout.preambles import calculator_preamble
@@ -141,37 +137,26 @@ async def update_when_busy(engine: RecordedEngine, pool: Any, version: int, mode
     await replica.host.control.update(str(resolve_model(MODEL)), version, mode)
 
 
-async def main() -> None:
-    directory = str(resolve_model(MODEL))
-    given = {"dtype": "float32", "max_model_len": 2048}
-    engine = RecordedEngine("replica-0", directory, given, device="cpu")
-    renderer = make_renderer(directory, MODEL)
-    async with pool_of([engine]) as pool:
-        worker = AgentLoopWorker(pool.client(FullyAsyncLLMServerClient), renderer)
-        run = AgentLoopManager([worker], concurrency=8, pad_id=0).start(
-            [f"Calculate {SUMS[number % len(SUMS)]}." for number in range(ROLLOUTS)],
-            agent=Known,
-            preamble=calculator_preamble(),
-            limits=ToolLimits(max_turns=3, max_response_tokens=160),
-            sampling_params={"temperature": 0.9, "max_tokens": 64},
-        )
-        for version, mode in ((1, "keep"), (2, "abort")):
-            await update_when_busy(engine, pool, version, mode)
-        rows = await run
-        tokens = sum(compared(row, engine.of_session[row.extra["session"]]) for row in rows)
-    await engine.close()
-    told = {
+async def play_rollouts(engine: RecordedEngine, pool: Any) -> dict[str, Any]:
+    """Rollouts with a tool, under two updates; fails where a row is not what the core sampled."""
+    renderer = make_renderer(str(resolve_model(MODEL)), MODEL)
+    worker = AgentLoopWorker(pool.client(FullyAsyncLLMServerClient), renderer)
+    run = AgentLoopManager([worker], concurrency=8, pad_id=0).start(
+        [f"Calculate {SUMS[number % len(SUMS)]}." for number in range(ROLLOUTS)],
+        agent=Known,
+        preamble=calculator_preamble(),
+        limits=ToolLimits(max_turns=3, max_response_tokens=160),
+        sampling_params={"temperature": 0.9, "max_tokens": 64},
+    )
+    for version, mode in ((1, "keep"), (2, "abort")):
+        await update_when_busy(engine, pool, version, mode)
+    rows = await run
+    return {
         "rollouts": len(rows),
         "status": sorted({str(row.status) for row in rows}),
-        "tokens": tokens,
+        "tokens": sum(compared(row, engine.of_session[row.extra["session"]]) for row in rows),
         "turns": sum(row.num_turns for row in rows),
         "calls": sum(len(row.tool_calls) for row in rows),
         "resumed": sum(turn.attempts > 1 for row in rows for turn in row.turns),
         "versions": sorted({v for row in rows if row.versions for v in row.versions}),
     }
-    sys.stdout.write(json.dumps(told) + "\n")
-
-
-if __name__ == "__main__":
-    prepare_environment("cpu", threads=1, log_level="ERROR")
-    asyncio.run(main())

@@ -1,6 +1,7 @@
 """Streams on a real engine in this process, published to in the middle, beside its core's record.
 
-Run as a program of its own: it prints one JSON object, by mode of the publish.
+Run as a program of its own: on the same engine it plays the rollouts of ``engine_record`` first. It
+prints one JSON object: what came of those, and of streams by mode of the publish.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tests.integration.engine_record import MODEL, RecordedEngine, compared
+from tests.integration.engine_record import MODEL, RecordedEngine, compared, play_rollouts
 from tests.unit.inprocess import pool_of
 from workbench.engines.vllm_setup import prepare_environment
 from workbench.models import resolve_model
@@ -117,11 +118,12 @@ async def main() -> None:
     engine = RecordedEngine("replica-0", str(resolve_model(MODEL)), given, device="cpu")
     by_mode = {}
     async with pool_of([engine]) as pool:
+        rollouts = await play_rollouts(engine, pool)
         for mode in MODES:
             engine.sampled.clear()
             by_mode[mode] = told(engine, *await play(engine, pool, mode))
     await engine.close()
-    sys.stdout.write(json.dumps(by_mode) + "\n")
+    sys.stdout.write(json.dumps({"rollouts": rollouts, "streams": by_mode}) + "\n")
 
 
 if __name__ == "__main__":

@@ -12,9 +12,11 @@ import pytest
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(300)]
 
 
-def told_by(module: str) -> Any:
+@pytest.fixture(scope="module")
+def played() -> Any:
+    """What a program of its own, with one engine, tells of all that it played."""
     done = subprocess.run(
-        [sys.executable, "-m", f"tests.integration.{module}"],
+        [sys.executable, "-m", "tests.integration.stream_record"],
         capture_output=True,
         text=True,
         timeout=280,
@@ -24,8 +26,10 @@ def told_by(module: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_every_token_and_log_probability_is_the_cores_own_through_updates_and_tools() -> None:
-    told = told_by("engine_record")
+def test_every_token_and_log_probability_is_the_cores_own_through_updates_and_tools(
+    played: Any,
+) -> None:
+    told = played["rollouts"]
     assert (told["rollouts"], told["status"]) == (12, ["done"])
     assert told["turns"] > 12, "tools were called"
     assert told["calls"]
@@ -34,10 +38,11 @@ def test_every_token_and_log_probability_is_the_cores_own_through_updates_and_to
     assert len(told["versions"]) > 1
 
 
-def test_a_publish_in_the_middle_of_32_rollouts_is_in_them_as_the_core_has_it() -> None:
-    by_mode = told_by("stream_record")
-    assert set(by_mode) == {"keep", "abort", "wait"}
-    for mode, told in by_mode.items():
+def test_a_publish_in_the_middle_of_32_rollouts_is_in_them_as_the_core_has_it(
+    played: Any,
+) -> None:
+    assert set(played["streams"]) == {"keep", "abort", "wait"}
+    for mode, told in played["streams"].items():
         assert (told["rollouts"], told["status"]) == (32, ["done"])
         assert told["tokens"] == 32 * 48
         assert told["crossed"] == (0 if mode == "wait" else 32)
