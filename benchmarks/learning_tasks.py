@@ -107,8 +107,8 @@ TASKS = {
         "single_turn",
         {"preamble": SUM_EXAMPLE},
         max_tokens=12,
-        steps=24,
+        steps=40,
         groups=8,
-        lr=3e-5,
+        lr=2e-5,
     ),
 }

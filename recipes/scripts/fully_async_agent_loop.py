@@ -3,10 +3,10 @@
     python -m recipes.scripts.fully_async_agent_loop
 
 A small model learns to call a calculator: the call has to be well-formed, and to be the right one.
-The weights of the pool change, so it is one of its own.
 
 | variable | default | meaning |
 |---|---|---|
+| ``WORKBENCH_POOL`` | | a pool that runs, whose weights change; else one is started, and stopped |
 | ``WORKBENCH_MODEL`` | ``smollm2-135m`` | packaged name, local directory or hub id |
 | ``WORKBENCH_REPLICAS`` | 1 | vLLM replicas; a learner wants a core, or a GPU, of its own |
 | ``WORKBENCH_STEPS`` | 12 | of the learner |
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from workbench import ToolLimits, Workbench, calculator
 
 if TYPE_CHECKING:
-    from workbench import Trajectory
+    from workbench import Learner, Trajectory
 
 STEPS = int(os.environ.get("WORKBENCH_STEPS", "12"))
 OUT = Path(os.environ.get("WORKBENCH_OUT", "runs/fully_async"))
@@ -36,11 +36,14 @@ EXAMPLE = [
 """Goes before each task: a small model follows examples, and learns nothing from a description."""
 
 
-def sums(size: int, seed: int) -> list[dict[str, Any]]:
-    """Sums of two numbers of two digits."""
-    draw = random.Random(seed)
-    pairs = [(draw.randint(10, 99), draw.randint(10, 99)) for _ in range(size)]
+def sums() -> list[dict[str, Any]]:
+    """All sums of two numbers of two digits, each once."""
+    pairs = [(a, b) for a in range(10, 100) for b in range(10, 100)]
+    random.Random(1).shuffle(pairs)
     return [{"prompt": f"Calculate {a} + {b}.", "answer": a + b} for a, b in pairs]
+
+
+HELD_OUT, LEARNED = sums()[:32], sums()[32:]
 
 
 def score(trajectory: Trajectory) -> float:
@@ -63,18 +66,26 @@ AGENT: dict[str, Any] = {
 }
 
 
+def open_bench() -> Workbench:
+    """The pool that ``WORKBENCH_POOL`` names, or one of our own."""
+    known = os.environ.get("WORKBENCH_POOL")
+    if known:
+        return Workbench(name=known)
+    model = os.environ.get("WORKBENCH_MODEL", "smollm2-135m")
+    return Workbench(model, int(os.environ.get("WORKBENCH_REPLICAS", "1")))
+
+
 def right_share(bench: Workbench) -> float:
-    """Of sums that are not learned from, with greedy sampling."""
+    """Of the sums that are held out, with greedy sampling."""
     greedy = {"temperature": 0, "max_tokens": 40}
-    rows = bench.rollout(sums(32, seed=1), sampling_params=greedy, **AGENT).result()
+    rows = bench.rollout(HELD_OUT, sampling_params=greedy, **AGENT).result()
     return sum(row.reward == 1.0 for row in rows) / len(rows)
 
 
-def train(bench: Workbench) -> None:
+def train(bench: Workbench, learner: Learner) -> None:
     """Take batches, learn, publish."""
-    learner = bench.learner(lr=5e-5)
     stream = bench.stream(
-        sums(4096, seed=2),
+        LEARNED,
         n=8,
         sampling_params={"temperature": 1.0, "max_tokens": 40},
         required_samples=4,
@@ -100,10 +111,11 @@ def train(bench: Workbench) -> None:
 def main() -> None:
     """Before, the stream, after."""
     OUT.mkdir(parents=True, exist_ok=True)
-    model = os.environ.get("WORKBENCH_MODEL", "smollm2-135m")
-    with Workbench(model, int(os.environ.get("WORKBENCH_REPLICAS", "1"))) as bench:
+    with open_bench() as bench:
+        learner = bench.learner(lr=5e-5)
+        bench.update_weights(learner)  # a pool that runs may be on others
         before = right_share(bench)
-        train(bench)
+        train(bench, learner)
         after = right_share(bench)
     print(f"right calls: {before:.0%} before, {after:.0%} after {STEPS} steps")
 

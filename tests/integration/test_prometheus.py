@@ -16,6 +16,7 @@ import yaml
 
 from tests.integration.scraping import PROMETHEUS, PROMTOOL, Server, until
 from tests.unit.metrics.test_exporter import everything
+from tests.unit.widgets.pictures.scenes import make_stream_run
 from workbench.engines.simulated import SimulatedArgs
 from workbench.grafana import dashboard
 from workbench.local import LocalPool
@@ -207,8 +208,9 @@ async def test_every_question_of_the_dashboard_is_understood_and_answered(promet
             prometheus_url=prometheus.url,
             scrape_interval_s=0.2,
         )
-        run = RolloutSnapshot("a", 3, 1, 1, 1, 0, 20, 0.5, 1.0, "batch-1")
-        rig.pool.recorder.runs.note(run)
+        batch = RolloutSnapshot("a", 3, 1, 1, 1, 0, 20, 0.5, 1.0, "batch-1")
+        for run in (batch, make_stream_run()):
+            rig.pool.recorder.runs.note(run)
         await turns(rig, sessions=4, count=3)
         asked = {t["expr"] for panel in dashboard()["panels"] for t in panel.get("targets", ())}
         known = {"$pool": rig.name, "$replica": ".*", "$__rate_interval": "10s"}

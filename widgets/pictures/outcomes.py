@@ -47,14 +47,14 @@ class Outcome(NamedTuple):
 
 
 def outcomes(run: RolloutSnapshot, stream: StreamSnapshot) -> list[Outcome]:
-    """All that ended, what was consumed of it, and what was not, by cause."""
+    """All that ended, what was taken of it, and what was not, by cause."""
     ended = run.done + run.failed
     return [
         Outcome(
             "all that ended", None, ended, run.sampled_tokens / ended if ended else None, None,
-            run.mean_reward, "consumed, queued, or neither",
+            run.mean_reward, "taken, queued, or neither",
         ),
-        _counted("consumed", stream.taken, "the learner took it"),
+        _counted("taken", stream.taken, "the learner took it"),
         *(_dropped(drop) for drop in stream.drops),
     ]  # fmt: skip
 
@@ -105,7 +105,7 @@ def _selection(run: RolloutSnapshot, stream: StreamSnapshot) -> str:
 
 
 def length_bars(run: RolloutSnapshot, stream: StreamSnapshot) -> list[Bars]:
-    """Tokens per rollout, of all and of what was not consumed; none where nothing was dropped."""
+    """Tokens per rollout, of all and of what was not taken; none where nothing was dropped."""
     if not stream.drops:
         return []
     bars = tuple(

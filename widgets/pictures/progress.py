@@ -94,7 +94,7 @@ def _of_batch(run: RolloutSnapshot) -> tuple[str, tuple[Fact, ...], Fact]:
 
 def _of_stream(run: RolloutSnapshot, stream: StreamSnapshot) -> tuple[str, tuple[Fact, ...], Fact]:
     first = (
-        Fact("consumed", how_far(run)),
+        Fact("taken", how_far(run)),
         Fact("in flight", count(stream.in_flight, "group")),
         Fact("queued", count(stream.in_queue, "group")),
         Fact("learner's version", versions_of(stream)),
@@ -206,7 +206,7 @@ def _words(runs: tuple[RolloutSnapshot, ...], shown: RolloutSnapshot | None, now
     left = "" if left == "ended" else f" {left.capitalize()}."
     ended = f"{shown.ended:,} of {count(shown.total, 'rollout')} ended"
     if shown.stream is not None:
-        ended = f"{count(shown.ended, 'rollout')} ended, {how_far(shown)} consumed"
+        ended = f"{count(shown.ended, 'rollout')} ended, {how_far(shown)} taken"
     return (
         f"{how_many(runs)}. {short(shown.name)}: {ended}, {shown.running:,} running, "
         f"{shown.failed:,} failed{reward}.{left}"

@@ -113,11 +113,11 @@ def _facts(run: RolloutSnapshot, stream: StreamSnapshot, now_s: float) -> Facts:
             Fact("in flight", count(stream.in_flight, "group")),
             Fact("queued", count(stream.in_queue, "group")),
             Fact("window in use", f"{used:,} of {stream.window:,}"),
-            Fact("consumed", f"{groups_of(stream)} in {count(stream.batches, 'batch')}"),
+            Fact("taken", f"{groups_of(stream)} in {count(stream.batches, 'batch')}"),
             Fact("not yet committed", count(stream.uncommitted, "group")),
             Fact("mean staleness", measured(_mean_age(stream), "versions", 2)),
             Fact(
-                "not consumed",
+                "not taken",
                 f"{count(dropped, 'group')} ({percent(dropped / of)})" if of else MISSING,
                 "warn" if dropped else "plain",
             ),
@@ -152,7 +152,7 @@ def reward_lines(stream: StreamSnapshot) -> Lines:
         means = [statistics.fmean(rewards[max(0, n + 1 - SMOOTH) : n + 1])
                  for n in range(len(rewards))]  # fmt: skip
         lines.append(Line(f"mean of {SMOOTH} batches", means, COLOURS[1], (), "o"))
-    return Lines("Mean reward of what was consumed", "reward", numbers, tuple(lines), "",
+    return Lines("Mean reward of what was taken", "reward", numbers, tuple(lines), "",
                  note="" if numbers else "no batch with a reward yet", along="batch")  # fmt: skip
 
 
@@ -222,7 +222,7 @@ def _others(streams: Sequence[RolloutSnapshot], now_s: float) -> list[Table]:
     return [
         Table(
             "Streams, the newest first",
-            ("stream", "agent", "began", "consumed", "version", "mean staleness", "mean reward",
+            ("stream", "agent", "began", "taken", "version", "mean staleness", "mean reward",
              "since its start", "state"),
             rows,
             numeric=(False, False, True, True, True, True, True, True, False),
@@ -243,6 +243,6 @@ def _words(streams: Sequence[RolloutSnapshot], shown: RolloutSnapshot | None) ->
     waits = f" It waits for {waits_for(stream)}." if stream.waits_for else ""
     return (
         f"Stream {short(shown.name)}, {prose(stream.state)}: the learner is at version "
-        f"{versions_of(stream)} and has consumed {how_far(shown)}{old}. {stream.in_flight:,} "
-        f"groups in flight, {stream.in_queue:,} queued, {dropped:,} not consumed.{waits}"
+        f"{versions_of(stream)} and has taken {how_far(shown)}{old}. {stream.in_flight:,} "
+        f"groups in flight, {stream.in_queue:,} queued, {dropped:,} not taken.{waits}"
     )

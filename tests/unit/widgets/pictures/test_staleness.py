@@ -39,10 +39,10 @@ def test_the_facts_of_a_stream():
         "in flight": "10 groups",
         "queued": "4 groups",
         "window in use": "18 of 24",
-        "consumed": "48 groups in 12 batches",
+        "taken": "48 groups in 12 batches",
         "not yet committed": "4 groups",
         "mean staleness": "0.88 versions",
-        "not consumed": "8 groups (14.3%)",
+        "not taken": "8 groups (14.3%)",
         "replicas stood still": "6 publishes, 1 failed, 0.60 s at most",
         "waits for": "a publish: 8 groups of version 6 were taken or wait",
     }
@@ -96,7 +96,7 @@ def test_what_was_dropped_stands_beside_all_with_its_length_and_reward():
     picture = seen(make_stream_run())
     rows = {row[0]: row[1:6] for row in part(picture, "What became of groups").rows}
     assert rows["all that ended"] == ("–", "300", "200.0", "–", "0.500")
-    assert rows["consumed"] == ("48", "240", "150.0", "300.0", "0.525")
+    assert rows["taken"] == ("48", "240", "150.0", "300.0", "0.525")
     assert rows["too old"] == ("3", "12", "400.0", "500.0", "0.100")
     assert bars_of(picture, "Length of rollouts")["too old"] == (400.0, "400.0 (3 groups)")
 
@@ -174,7 +174,7 @@ def test_before_the_first_stream_and_before_its_first_group():
         publishes=(), curve=(), done=0, failed=0, sampled_tokens=0, mean_reward=None, version=0,
         pool_version=0, waits_for="", handed=0,
     ))  # fmt: skip
-    assert fact(new, "mean staleness").text == fact(new, "not consumed").text == "–"
+    assert fact(new, "mean staleness").text == fact(new, "not taken").text == "–"
     assert fact(new, "waits for").text == "–"
     assert part(new, "Mean reward").note == "no batch with a reward yet"
     assert "0 of 0" not in texts(new)
@@ -198,7 +198,7 @@ def test_hostile_words_of_streams_are_shown_as_text_and_bounded():
 def test_progress_of_a_stream_counts_groups_and_never_a_total():
     picture = progress_picture(view_of(make_run("batch-0"), make_stream_run()))
     shown = {f.label: f.text for f in part(picture, "Stream stream-1 (tool)").facts}
-    assert shown["consumed"] == "48 groups in 12 batches"
+    assert shown["taken"] == "48 groups in 12 batches"
     assert shown["learner's version"] == "6 (pool: 5)"
     assert shown["running"] == "40"
     assert shown["state"] == "running"
