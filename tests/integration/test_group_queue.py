@@ -6,9 +6,11 @@ No engine runs; groups are made up.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,11 +20,14 @@ from tests.unit.stream.headers import header, mark
 from workbench.cluster.connection import connect
 from workbench.cluster.group_queue import RayQueue
 from workbench.errors import ConfigError, StreamEndedError, StreamError
+from workbench.stream.facts import Terms
 from workbench.stream.rules import StreamRules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from pathlib import Path
+
+    Open = Callable[..., Awaitable[RayQueue]]
 
 pytestmark = [pytest.mark.ray]
 
@@ -38,10 +43,26 @@ def cluster() -> Iterator[None]:
     connection.close()
 
 
-async def fill(queue: RayQueue) -> int:
-    """As a rollouter does; how many groups it put."""
+@pytest.fixture
+async def opened() -> AsyncIterator[Open]:
+    """Opens queues, and closes them also where a test fails: what it left would fail others."""
+    async with contextlib.AsyncExitStack() as undo:
+
+        async def open_(rules: StreamRules = RULES, **options: Any) -> RayQueue:
+            queue = await RayQueue.open(rules, **options)
+            undo.push_async_callback(queue.close)
+            return queue
+
+        yield open_
+
+
+async def fill(queue: RayQueue) -> None:
+    """As a rollouter does.
+
+    What puts answer is not counted: one whose answer died with the actor is made again, and its
+    group may have been taken and committed by then.
+    """
     held: dict[Any, Any] = {}
-    puts = 0
     try:
         while True:
             for ticket in await queue.admit(list(held), 4, 1.0):
@@ -50,11 +71,11 @@ async def fill(queue: RayQueue) -> int:
                 else:
                     held[ticket] = str(ticket.position).encode() * 2000
             for ticket in list(held):
-                puts += await queue.put(header(ticket), held[ticket])
+                await queue.put(header(ticket), held[ticket])
                 del held[ticket]
                 await asyncio.sleep(0.005)
     except StreamEndedError:
-        return puts
+        return
 
 
 async def publish(queue: RayQueue) -> None:
@@ -101,8 +122,8 @@ def consuming(queue: RayQueue, name: str) -> Any:
     return actor.options(num_cpus=0).remote(queue, name)
 
 
-async def test_each_group_is_consumed_once_whoever_is_killed() -> None:
-    queue = await RayQueue.open(RULES)
+async def test_each_group_is_consumed_once_whoever_is_killed(opened: Open) -> None:
+    queue = await opened()
     async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as tasks:
         filling = tasks.create_task(fill(queue))
         publishing = tasks.create_task(publish(queue))
@@ -125,9 +146,10 @@ async def test_each_group_is_consumed_once_whoever_is_killed() -> None:
         await queue.reclaim("doomed")
         consumed = [position for done in await asyncio.gather(*taking) for position in done]
         consumed += await consuming(queue, "doomed").take_all.remote()
-        assert await filling == TASKS
+        await filling
         publishing.cancel()
     assert Counter(before + consumed) == Counter(range(TASKS))
+    assert (await queue.snapshot()).ended == TASKS, "each was queued once"
     # Tickets whose answer died with the actor were played again; nothing else was left out.
     assert {count.cause for count in (await queue.snapshot()).drops} <= {"lost"}
     folder = queue._own.path
@@ -138,8 +160,10 @@ async def test_each_group_is_consumed_once_whoever_is_killed() -> None:
         await queue.snapshot()
 
 
-async def test_a_folder_is_gone_on_with_and_belongs_to_one_at_a_time(tmp_path: Path) -> None:
-    queue = await RayQueue.open(RULES, folder=tmp_path / "new")
+async def test_a_folder_is_gone_on_with_and_belongs_to_one_at_a_time(
+    opened: Open, tmp_path: Path
+) -> None:
+    queue = await opened(folder=tmp_path / "new")
     tickets = await queue.admit([], 5, 0.0)
     for ticket in tickets[:4]:
         await queue.put(header(ticket), b"...")
@@ -147,10 +171,10 @@ async def test_a_folder_is_gone_on_with_and_belongs_to_one_at_a_time(tmp_path: P
     assert taken is not None
     await queue.commit(taken.number)
     with pytest.raises(StreamError, match="another process runs the stream"):
-        await RayQueue.open(RULES, folder=tmp_path / "new")
+        await opened(folder=tmp_path / "new")
     await queue.close()
 
-    queue = await RayQueue.open(StreamRules(required_samples=2), folder=tmp_path / "new", version=1)
+    queue = await opened(StreamRules(required_samples=2), folder=tmp_path / "new", version=1)
     await queue.source_ended(5)
     (again,) = await queue.admit([], 5, 0.0)
     assert (again.position, again.attempt, again.start_version) == (4, 2, 1)
@@ -164,9 +188,17 @@ async def test_a_folder_is_gone_on_with_and_belongs_to_one_at_a_time(tmp_path: P
     await queue.close()
 
 
-async def test_a_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
+async def test_a_folder_that_cannot_be_is_refused(opened: Open, tmp_path: Path) -> None:
     (tmp_path / "stream.journal").write_bytes(b"something of somebody else's")
     with pytest.raises(StreamError, match="is not the journal of a stream"):
-        await RayQueue.open(RULES, folder=tmp_path)
+        await opened(folder=tmp_path)
     with pytest.raises(ConfigError, match="folder"):
-        await RayQueue.open(RULES, folder=tmp_path / "stream.journal" / "in it")
+        await opened(folder=tmp_path / "stream.journal" / "in it")
+    terms = Terms(agent="tool", n=8, epochs=1, shuffle=None)
+    for _ in range(2):
+        queue = await opened(folder=tmp_path / "ours", terms=terms)
+        await queue.close()
+    with pytest.raises(
+        ConfigError, match=r"^n: is 4, and the stream in this folder was begun with 8"
+    ):
+        await opened(folder=tmp_path / "ours", terms=replace(terms, n=4))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from workbench.metrics.streams import PublishMark, StreamSnapshot
+    from workbench.stream.facts import Terms
     from workbench.stream.groups import GroupHeader, Ticket
     from workbench.stream.rules import StreamRules
 
@@ -47,11 +48,18 @@ GONE = "the stream's queue is gone: its stream was closed, or the process that b
 class QueueActor:
     """A :class:`StreamQueue` in a process of its own. Every life of it reads the same journal."""
 
-    def __init__(self, rules: StreamRules, folder: str, version: int, run: str) -> None:
+    def __init__(
+        self, rules: StreamRules, folder: str, version: int, run: str, terms: Terms | None
+    ) -> None:
         self._refused: WorkbenchError | None = None
         try:
             self._queue = StreamQueue(
-                rules, folder=Path(folder), version=version, run=run, lock_wait_s=LOCK_S
+                rules,
+                folder=Path(folder),
+                version=version,
+                run=run,
+                lock_wait_s=LOCK_S,
+                terms=terms,
             )
         except WorkbenchError as error:  # out of here Ray would make a text of it
             self._refused = error
@@ -91,7 +99,12 @@ class RayQueue:
 
     @classmethod
     async def open(
-        cls, rules: StreamRules, *, folder: str | os.PathLike[str] | None = None, version: int = 0
+        cls,
+        rules: StreamRules,
+        *,
+        folder: str | os.PathLike[str] | None = None,
+        version: int = 0,
+        terms: Terms | None = None,
     ) -> RayQueue:
         """Start its actor, on this process's node.
 
@@ -100,9 +113,10 @@ class RayQueue:
             folder: where its journal is; goes on with what is there. None: in a folder that goes
                 with the queue, so that it survives the death of its actor alone.
             version: what the stream's pool is on.
+            terms: see :class:`StreamQueue`.
 
         Raises:
-            ConfigError: the folder cannot be used.
+            ConfigError: the folder cannot be used, or is of a stream with other terms.
             StreamError: another process runs the stream in it, or something else is in there.
         """
         own = None if folder is not None else OwnFolder(roomy(ROOM_BYTES), "stream")
@@ -115,7 +129,7 @@ class RayQueue:
             max_concurrency=MAX_CALLS,
             scheduling_strategy=NodeAffinitySchedulingStrategy(here, soft=False),
         )
-        queue = cls(options.remote(rules, path, version, new_id()), own, is_owner=True)
+        queue = cls(options.remote(rules, path, version, new_id(), terms), own, is_owner=True)
         try:
             await queue.snapshot()
         except BaseException:
@@ -196,14 +210,14 @@ class RayQueue:
         """See :meth:`StreamQueue.reclaim`."""
         await self._call("reclaim", consumer)
 
-    async def begin_publish(self, version: int) -> list[Ticket]:
+    async def begin_publish(self, version: int) -> None:
         """See :meth:`StreamQueue.begin_publish`."""
-        tickets: list[Ticket] = await self._call("begin_publish", version)
-        return tickets
+        await self._call("begin_publish", version)
 
-    async def end_publish(self, mark: PublishMark) -> None:
+    async def end_publish(self, mark: PublishMark) -> list[Ticket]:
         """See :meth:`StreamQueue.end_publish`."""
-        await self._call("end_publish", mark)
+        tickets: list[Ticket] = await self._call("end_publish", mark)
+        return tickets
 
     async def pause(self) -> None:
         """See :meth:`StreamQueue.pause`."""
@@ -215,7 +229,7 @@ class RayQueue:
 
     async def step(self) -> None:
         """See :meth:`StreamQueue.step`."""
-        await self._call("step")
+        await self._call("step", new_id())
 
     async def set_max_staleness(self, bound: int | None) -> None:
         """See :meth:`StreamQueue.set_max_staleness`."""

@@ -14,9 +14,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from workbench.checkpoint.folders import OwnFolder, roomy
 from workbench.cluster.ports import our_errors
 from workbench.cluster.remote import Remote
-from workbench.errors import LearnerDiedError
+from workbench.errors import ConfigError, LearnerDiedError
 from workbench.learner.config import LearnerConfig
 from workbench.learner.rows import bare
+from workbench.learner.storing import check_saved
 from workbench.models import check_model, resolve_model
 
 if TYPE_CHECKING:
@@ -78,6 +79,9 @@ class RayLearner:
         config: how it learns.
         folder: where weights are handed over; on several nodes, one that all of them read.
         niceness: how far engines on the same cores go before it, 0 to 19.
+
+    Raises:
+        ConfigError: there can be no such model, folder or niceness.
     """
 
     def __init__(
@@ -89,17 +93,42 @@ class RayLearner:
         niceness: int = 0,
     ) -> None:
         check_model(model)
+        if type(niceness) is not int or not 0 <= niceness <= 19:
+            raise ConfigError("niceness", f"{niceness!r}", allowed="a whole number from 0 to 19")
+        if folder is not None and Path(folder).exists() and not Path(folder).is_dir():
+            raise ConfigError("folder", f"{str(folder)!r} is a file", allowed="a directory")
         self.config = config or LearnerConfig()
         self.model = model
         self.figures: list[StepFigures] = []
         """Of the steps so far, that were taken by this object."""
         self.pid = 0
         """Of its process, once :meth:`start` has returned."""
+        self.gpus = 0
+        """That its process has."""
         self._given = folder
         self._niceness = niceness
         self._own: OwnFolder | None = None
         self._written = 0
         self._actor: Remote | None = None
+
+    def check(self, load: str | os.PathLike[str] | None = None, *, spare_gpus: int = 0) -> None:
+        """Refuse what could not start, or not go on from there; starts and loads nothing.
+
+        Args:
+            load: what :meth:`load` is to be given.
+            spare_gpus: that will be free by then.
+
+        Raises:
+            ConfigError: there is no such device, or no learner of this model was saved there.
+        """
+        if self.config.device == "cuda" and _free_gpus() + spare_gpus < 1:
+            problem = "'cuda', and the cluster has no GPU that is free"
+            raise ConfigError(
+                "device", problem, allowed="'cpu', or 'auto' for a GPU if one is free"
+            )
+        is_here = self._given is None or _nodes() == 1  # else another node's process reads it
+        if load is not None and is_here:
+            check_saved(Path(load), resolve_model(self.model), "load")
 
     async def start(self) -> None:
         """Load the model; returns when it can learn. Once more, where its process died.
@@ -121,7 +150,10 @@ class RayLearner:
         try:
             self.pid = await self._ask("start", self.model, self.config, self._niceness)
         except BaseException:
-            self.close()
+            if self._written:  # a pool may be on what was handed over
+                self.end()
+            else:
+                self.close()
             raise
 
     def _options(self) -> dict[str, Any]:
@@ -132,8 +164,9 @@ class RayLearner:
             "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin while they wait starve the engines
         }
         options: dict[str, Any] = {"num_cpus": 0, "runtime_env": {"env_vars": env}}
-        if self.config.device == "cuda" or (self.config.device == "auto" and _has_free_gpu()):
+        if self.config.device == "cuda" or (self.config.device == "auto" and _free_gpus() >= 1):
             options["num_gpus"] = 1
+        self.gpus = options.get("num_gpus", 0)
         if self._given is None:
             here = ray.get_runtime_context().get_node_id()
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(here, soft=False)
@@ -199,6 +232,7 @@ class RayLearner:
         if self._actor is not None:
             self._actor.kill()
             self._actor = None
+            self.gpus = 0
 
     def close(self) -> None:
         """End its process, and drop what it handed over. Idempotent."""
@@ -224,6 +258,11 @@ def _absolute(folder: str | os.PathLike[str]) -> str:
     return str(Path(folder).absolute())
 
 
-def _has_free_gpu() -> bool:
+def _free_gpus() -> float:
     untyped: Any = ray
-    return bool(untyped.available_resources().get("GPU", 0) >= 1)
+    return float(untyped.available_resources().get("GPU", 0))
+
+
+def _nodes() -> int:
+    untyped: Any = ray
+    return sum(node["Alive"] for node in untyped.nodes())

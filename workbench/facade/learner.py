@@ -108,6 +108,11 @@ class Learner:
         """Of its process."""
         return self._port.pid
 
+    @property
+    def gpus(self) -> int:
+        """That its process has."""
+        return self._port.gpus
+
     def close(self) -> None:
         """End its process. Idempotent.
 

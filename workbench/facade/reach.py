@@ -53,13 +53,14 @@ class Reach:
         """The pool at this moment, or in words why it cannot be seen."""
         return self.look_at(self.manager.snapshot())
 
-    def look_at(self, coro: Coroutine[Any, Any, T]) -> T | str:
+    def look_at(self, coro: Coroutine[Any, Any, T], limit_s: float | None = None) -> T | str:
         """What ``coro`` brings, or in words why it does not. For reprs: quick, and never raises."""
+        limit_s = LOOK_S if limit_s is None else limit_s
         try:
-            return self.loop.run(self.while_open(coro), LOOK_S)
+            return self.loop.run(self.while_open(coro), limit_s)
         except PoolClosedError:
             return "closed"
         except TimeoutError:
-            return f"no answer within {LOOK_S:g} s"
+            return f"no answer within {limit_s:g} s"
         except Exception as error:  # noqa: BLE001 - whatever it is, somebody only wanted to look
             return str(error) or type(error).__name__

@@ -34,12 +34,17 @@ if TYPE_CHECKING:
     from workbench.metrics.feed import Feed
     from workbench.metrics.streams import StreamSnapshot
     from workbench.stream.consuming import Consumer
+    from workbench.stream.facts import Terms
     from workbench.stream.groups import GroupBatch
     from workbench.stream.rules import StreamRules
+    from workbench.stream.source import TaskSource
     from workbench.trajectory import Trajectory
     from workbench.weights import PauseMode, WeightUpdate
 
 T = TypeVar("T")
+
+GLANCE_S = 0.5
+"""How long a queue may take to say whether its stream is over."""
 
 
 class Stream:
@@ -209,7 +214,8 @@ class Stream:
         Raises:
             StreamError: it is not paused.
         """
-        if self.snapshot().state != "paused":
+        now = self.snapshot()
+        if not now.is_paused or now.state in OVER:
             raise StreamError(f"{self.name} is not paused: pause() first, then step()")
         self._call(self._streaming.queue.step())
 
@@ -242,14 +248,24 @@ class Stream:
             self._reach.loop.run(self._streaming.close())
             self._closed = True
 
+    async def aclose(self) -> None:
+        """:meth:`close` for an ``await``."""
+        if not self._closed:
+            await polite(self._reach.loop.submit(self._streaming.close()))
+            self._closed = True
+
+    async def check(self, terms: Terms, source: TaskSource) -> None:
+        """Refuse what could not go on in its folder; see :meth:`Streaming.check`."""
+        await self._streaming.check(terms, source)
+
     @property
     def closed(self) -> bool:
         """Whether its queue was given up."""
         return self._closed
 
-    def is_in(self, folder: Path) -> bool:
+    def is_in(self, folder: str | Path | None) -> bool:
         """Whether this is where it is written down."""
-        return self._folder == folder.resolve()
+        return folder is not None and self._folder == Path(folder).resolve()
 
     def __enter__(self) -> Self:
         return self
@@ -276,8 +292,16 @@ class Stream:
 
     @property
     def done(self) -> bool:
-        """Whether nothing more will come of it."""
-        return self._closed or self._streaming.latest.state in OVER
+        """Whether nothing more will come of it.
+
+        Asks the queue until that is so; where it does not answer at once, as of the last half
+        second.
+        """
+        if self._closed or self._streaming.latest.state in OVER:
+            return True
+        now = self._reach.look_at(self._streaming.look(), GLANCE_S)
+        state = self._streaming.latest.state if isinstance(now, str) else now.state
+        return state in OVER
 
     def snapshot(self) -> StreamSnapshot:
         """Where it stands; once it is closed, where it stood."""

@@ -14,10 +14,12 @@ from workbench.errors import PoolClosedError, StreamError, WorkbenchError
 from workbench.facade.telling import Teller
 from workbench.rollout.pace import PoolLoad
 from workbench.stream.consuming import Consumer
+from workbench.stream.facts import Terms
 from workbench.stream.publishing import Publisher
+from workbench.stream.source import check_tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from workbench.cluster.group_queue import RayQueue
     from workbench.facade.reach import Reach
@@ -86,7 +88,7 @@ class Streaming:
         self._reach = reach
         self._began_s = time.time()
         self._started_s = time.monotonic()
-        self.consumer = self.consumer_of(MAIN, tell)
+        self.consumer = self.consumer_of(MAIN, tell, self.look)
         self.is_on_its_way = False
         """Whether a batch was given that its taker has not got yet."""
         self.last_groups: list[dict[str, Any]] = []
@@ -105,14 +107,20 @@ class Streaming:
         self._playing = asyncio.create_task(self._play(), name=f"stream {name}")
         self._looking = asyncio.create_task(self._watch(), name=f"watch of {name}")
 
-    def consumer_of(self, name: str, tell: Callable[[str], None] | None = None) -> Consumer:
-        """Somebody who takes batches."""
+    def consumer_of(
+        self,
+        name: str,
+        tell: Callable[[str], None] | None = None,
+        look: Callable[[], Awaitable[StreamSnapshot]] | None = None,
+    ) -> Consumer:
+        """Somebody who takes batches; without ``tell`` and ``look`` it can be sent elsewhere."""
         return Consumer(
             self.queue,
             name,
             required_samples=self.rules.required_samples,
             pad_id=self._manager.pad_id,
             tell=tell,
+            look=look,
         )
 
     async def give(self, n: int | None, timeout_s: float | None) -> GroupBatch:
@@ -129,12 +137,29 @@ class Streaming:
 
     async def again(self) -> None:
         """What was taken and not committed is given again."""
-        self.consumer.again()
+        await self.consumer.again()
 
     async def look(self) -> StreamSnapshot:
-        """Where it stands."""
-        self.latest = await self.queue.snapshot()
-        return self.latest
+        """Where it stands, with what the queue cannot know: what the groups in flight wait for."""
+        now = await self.queue.snapshot()
+        if not now.waits_for and now.state not in OVER:
+            now = replace(now, waits_for=self.rollouter.waits_for(now.window))
+        self.latest = now
+        return now
+
+    async def check(self, terms: Terms, source: TaskSource) -> None:
+        """Refuse what could not go on in this stream's folder, while this stream runs.
+
+        Raises:
+            ConfigError: other terms, or other tasks than those that were played.
+            StreamError: the source cannot be read.
+        """
+        own = Terms(self._agent, self._n, self._source.epochs, self._source.shuffle)
+        own.check(terms)
+        known: dict[int, str] = {}
+        with contextlib.suppress(StreamError):  # whose queue is gone is compared from its journal
+            known = await self.queue.digests()
+        await check_tasks(source, known)
 
     async def cancel(self, rollout_id: str) -> bool:
         """Stop one rollout; whether it was in flight."""

@@ -14,7 +14,9 @@ from workbench.facade.learner import Learner
 from workbench.facade.stream import Stream
 from workbench.facade.streaming import Streaming
 from workbench.learner.config import LearnerConfig
-from workbench.stream.filters import group_filter
+from workbench.rollout.agents import UNREWARDED
+from workbench.stream.facts import Terms
+from workbench.stream.filters import check_filter, group_filter
 from workbench.stream.rollouter import Rollouter
 from workbench.stream.rules import StreamRules
 from workbench.stream.source import TaskSource, check_tasks
@@ -22,12 +24,17 @@ from workbench.stream.source import TaskSource, check_tasks
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from workbench.cluster.proxy import Weights
     from workbench.rollout.loop import AgentLoopBase
     from workbench.rollout.rewards import Reward
     from workbench.rollout.run import Batch
     from workbench.rollout.tasks import Task, Tasks
     from workbench.stream.groups import Group
     from workbench.types import SamplingParams
+    from workbench.weights import PauseMode, WeightUpdate
+
+BOUNDS = {field.name for field in fields(StreamRules)}
+"""Options that are a stream's rules."""
 
 
 class Streams(Batches):
@@ -80,17 +87,11 @@ class Streams(Batches):
 
         Raises:
             ConfigError: an option is wrong, or two cannot work together; says how they have to
-                stand to each other.
+                stand to each other. Or ``folder`` is of a stream of other tasks, or with another
+                ``agent``, ``n``, ``epochs`` or ``shuffle``.
             TaskError: a task lacks a field that the agent needs.
         """
-        known = {field.name for field in fields(StreamRules)}
-        own = {option: more.pop(option) for option in known & more.keys()}
-        if rules is not None and own:
-            problem = "is given twice"
-            raise ConfigError(min(own), problem, allowed="rules=, or its bounds by name, not both")
-        if rules is not None and not isinstance(rules, StreamRules):
-            raise ConfigError("rules", f"{rules!r}", allowed="StreamRules(…), or bounds by name")
-        rules = rules or StreamRules(**own)
+        rules = _taken_rules(rules, more)
         keeps = group_filter(filter)
         options = {
             "agent": agent,
@@ -98,17 +99,17 @@ class Streams(Batches):
             "sampling_params": sampling_params,
             "reward": reward,
             "timeout_s": timeout_s,
-            "also": known | {"epochs", "filter", "folder", "rules", "shuffle"},
+            "also": BOUNDS | {"epochs", "filter", "folder", "rules", "shuffle"},
         } | more
-        if "concurrency" in more:
-            raise ConfigError("concurrency", "is a batch's", allowed="max_concurrent, in groups")
+        _refuse_of_batches(more)
         pool, limits = self._pool, self.manager.limits
         template = self._call(pool.players.prepare(pool.client, limits, [], options))
+        rewarded = reward is not None or template.setup.loop not in UNREWARDED
+        check_filter(filter, template.n, rewarded=rewarded)
         source = TaskSource(tasks, template.setup.loop, epochs=epochs, shuffle=shuffle)
         self._check_folder(name, folder)
-        if former := self._streams.pop(name, None):
-            former.close()
-        streaming = self._call(self._begin(name, source, template, rules, keeps, folder))
+        former = self._streams.get(name)
+        streaming = self._call(self._begin(name, source, template, rules, keeps, folder, former))
         stream = self._streams[name] = Stream(streaming, pool.reach, folder)
         return stream
 
@@ -119,7 +120,7 @@ class Streams(Batches):
         if Path(folder).exists() and not Path(folder).is_dir():
             raise ConfigError("folder", f"{str(folder)!r} is a file", allowed="a directory")
         for other in self._streams.values():
-            if other.name != name and not other.closed and other.is_in(Path(folder)):
+            if other.name != name and not other.closed and other.is_in(folder):
                 problem = f"{str(folder)!r} is where the stream {other.name!r} is written down"
                 raise ConfigError("folder", problem, allowed="another one, or close that stream")
 
@@ -145,7 +146,8 @@ class Streams(Batches):
             config: fields of :class:`workbench.learner.config.LearnerConfig`.
 
         Raises:
-            ConfigError: a field is unknown or wrong, or there is no such model or device.
+            ConfigError: a field is unknown or wrong, there is no such model or device, or nothing
+                to load. The former learner of the name goes on then.
         """
         known = [field.name for field in fields(LearnerConfig)]
         for setting in config:
@@ -158,7 +160,8 @@ class Streams(Batches):
             niceness=niceness,
         )
         former = self._learners.get(name)
-        if former is not None:
+        port.check(load, spare_gpus=former.gpus if former is not None else 0)
+        if former is not None:  # before the new one starts: each holds gigabytes
             former.close()
         self._call(port.start())
         learner = self._learners[name] = Learner(port, self._pool.reach, former)
@@ -170,6 +173,31 @@ class Streams(Batches):
                 raise
         return learner
 
+    def update_weights(
+        self,
+        source: Weights | Learner,
+        *,
+        version: int | None = None,
+        mode: PauseMode = "keep",
+        recompute: bool = False,
+    ) -> WeightUpdate:
+        """As :meth:`PoolVerbs.update_weights`; a :class:`Learner` gives the weights that it has.
+
+        Weights of that learner that the pool is not on any more are removed.
+
+        Raises:
+            CheckpointError: the weights do not fit the model, or are not finite.
+            ConfigError: the version does not go up.
+            LearnerDiedError: the learner's process is gone.
+            WeightsError: no replica took them; the pool stays on those that it has.
+        """
+        if not isinstance(source, Learner):
+            return super().update_weights(source, version=version, mode=mode, recompute=recompute)
+        given = source.weights()
+        update = super().update_weights(given, version=version, mode=mode, recompute=recompute)
+        source.published(given)
+        return update
+
     async def _begin(
         self,
         name: str,
@@ -178,17 +206,25 @@ class Streams(Batches):
         rules: StreamRules,
         keeps: Callable[[Group], bool],
         folder: str | Path | None,
+        former: Stream | None = None,
     ) -> Streaming:
+        """Begin it, once all that can be refused was; only then the former one is closed."""
         pool = self._pool
         manager = pool.reach.manager
         versions = await manager.get_weight_version()
         capacity = manager.limits.max_num_seqs * max(1, len(versions))
         player = await pool.players.manager(pool.client, capacity, manager.get_replicas)
         version = max(versions.values(), default=0)
-        queue = await RayQueue.open(rules, folder=folder, version=version)
+        terms = Terms(template.setup.agent, template.n, source.epochs, source.shuffle)
+        if former is not None and not former.closed and former.is_in(folder):
+            await former.check(terms, source)
+            await former.aclose()  # the folder is its queue's until then
+        queue = await RayQueue.open(rules, folder=folder, version=version, terms=terms)
         try:
             await check_tasks(source, await queue.digests())
             first = await queue.snapshot()
+            if former is not None:
+                await former.aclose()
         except BaseException:
             await queue.close()
             raise
@@ -208,3 +244,24 @@ class Streams(Batches):
             first,
             lambda text: self._say(f"{name}: {text}"),
         )
+
+
+def _taken_rules(rules: StreamRules | None, options: dict[str, Any]) -> StreamRules:
+    """Those that were given, at once or by name, taken out of the options."""
+    own = {option: options.pop(option) for option in BOUNDS & options.keys()}
+    if rules is not None and own:
+        problem = "is given twice"
+        raise ConfigError(min(own), problem, allowed="rules=, or its bounds by name, not both")
+    if rules is not None and not isinstance(rules, StreamRules):
+        raise ConfigError("rules", f"{rules!r}", allowed="StreamRules(…), or bounds by name")
+    return rules or StreamRules(**own)
+
+
+def _refuse_of_batches(options: dict[str, Any]) -> None:
+    """Refuse what a batch has and a stream cannot."""
+    if "concurrency" in options:
+        raise ConfigError("concurrency", "is a batch's", allowed="max_concurrent, in groups")
+    if options.get("on_failure") == "drop":  # a group of one has nothing to be compared with
+        problem = "'drop' is a batch's: the groups of a stream have n rollouts"
+        allowed = "'keep': a rollout that failed is a row of its group, without a reward"
+        raise ConfigError("on_failure", problem, allowed=allowed)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import zipfile
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import ConfigError
+from workbench.checkpoint.check import check_checkpoint
+from workbench.errors import CheckpointError, ConfigError
 from workbench.ids import new_id
 from workbench.learner.network import quiet
 
@@ -99,12 +101,34 @@ def load_state(network: Network, folder: Path) -> int:
     return int(state["step"])
 
 
-def _current(folder: Path) -> Path:
+def check_saved(folder: Path, model: Path, name: str = "folder") -> None:
+    """Refuse what :func:`load_state` could not go on from, without loading it.
+
+    Args:
+        folder: what :func:`save_state` was given.
+        model: the directory of the learner's model.
+        name: of the argument, for the error.
+
+    Raises:
+        ConfigError: there is nothing, it was cut off, or it is of another model.
+    """
+    saved = _current(folder, name)
+    if not zipfile.is_zipfile(saved / STATE):
+        problem = f"{str(saved / STATE)!r} is not there, or was cut off"
+        raise ConfigError(name, problem, allowed="what save() wrote")
+    try:
+        check_checkpoint(saved / WEIGHTS, model, values=False)
+    except CheckpointError as error:
+        problem = f"{str(folder)!r} is of another model: {error.problem}"
+        raise ConfigError(name, problem, allowed="what a learner of this model saved") from error
+
+
+def _current(folder: Path, name: str = "folder") -> Path:
     try:
         return folder / (folder / CURRENT).read_text()
     except OSError as error:
         problem = f"nothing was saved in {str(folder)!r}"
-        raise ConfigError("folder", problem, allowed="what save() wrote") from error
+        raise ConfigError(name, problem, allowed="what save() wrote") from error
 
 
 @contextlib.contextmanager

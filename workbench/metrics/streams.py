@@ -49,7 +49,7 @@ class PublishMark(ByFields):
     replaced: tuple[str, ...] = ()
     """Replicas that did not take them and are replaced."""
     refused: bool = False
-    """Whether they were refused before an engine saw them."""
+    """Whether no engine saw them: they were refused, or it was interrupted before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,8 @@ class StreamSnapshot(ByFields):
     """Of the whole stream; None while its source has not ended."""
     curve: tuple[tuple[int, float], ...] = ()
     """Batch number, mean reward of its rollouts: the last 500 batches that have one."""
+    is_paused: bool = False
+    """Whether it was paused, also while the state is another one: a publish goes on."""
 
     @property
     def in_flight(self) -> int:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from workbench.errors import ConfigError
-from workbench.rollout import single_turn, tool_loop  # noqa: F401 - they register themselves
+from workbench.rollout import single_turn, tool_loop
 from workbench.rollout.loop import REGISTRY, AgentLoopBase
+
+UNREWARDED = (single_turn.SingleTurnAgentLoop, tool_loop.ToolAgentLoop)
+"""Loops whose rollouts have a reward only where one is asked for. Others may give their own."""
 
 
 def agent_loop(agent: str | type[AgentLoopBase]) -> tuple[str, type[AgentLoopBase]]:

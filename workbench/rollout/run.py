@@ -131,6 +131,11 @@ class RolloutRun:
             for name, task in self._tasks.items()
         )
 
+    @property
+    def running(self) -> int:
+        """Rollouts that have their place, and have not ended."""
+        return self._running
+
     def look(self, load: PoolLoad) -> None:
         """Begin as many as the pool can take, as it stands."""
         self._places.look(load)

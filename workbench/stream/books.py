@@ -26,6 +26,7 @@ from workbench.stream.facts import (
     Returned,
     SourceEnded,
     Stopped,
+    Terms,
 )
 from workbench.stream.groups import Ticket
 
@@ -62,6 +63,14 @@ class Out(NamedTuple):
     """Aligned with the fact's positions."""
 
 
+class Former(NamedTuple):
+    """Of a learner's version: what it is, and what was handed out since."""
+
+    version: int
+    handed: int
+    since: int
+
+
 @dataclass(slots=True)
 class BatchLine:
     """A batch that was handed out, in figures."""
@@ -82,15 +91,19 @@ class Books:
     """See the module. ``apply`` is all that changes them."""
 
     run: str = ""
+    terms: Terms | None = None
+    """None: nobody has said them."""
     version: int = 0
     """The learner's."""
     pool_version: int = 0
     is_publishing: bool = False
-    former: tuple[int, int] = (0, 0)
-    """``version`` and ``handed`` as they were before the publish that is under way."""
+    former: Former = field(default_factory=lambda: Former(0, 0, 0))
+    """As it was before the publish that is under way."""
     is_paused: bool = False
     steps: int = 0
     """Groups that may be begun all the same, while paused."""
+    step_call: str = ""
+    """Who asked for them last."""
     is_stopped: bool = False
     error: str = ""
     bound: tuple[int | None] | None = None
@@ -107,6 +120,8 @@ class Books:
     voids: dict[int, int] = field(default_factory=dict)
     handed: int = 0
     """Groups handed out since the learner's last version."""
+    since: int = 0
+    """Number of the last batch before that version."""
     settled: int = 0
     begun: int = 0
     ended: int = 0
@@ -115,6 +130,8 @@ class Books:
     """Of the last batch."""
     batches: int = 0
     """Handed out and not taken back."""
+    taken_back: deque[int] = field(default_factory=lambda: deque(maxlen=KEPT_BATCHES))
+    """Numbers of batches."""
     ages: Counter[int] = field(default_factory=Counter)
     taken: DropCount = field(default_factory=lambda: nothing("taken"))
     drops: dict[str, DropCount] = field(default_factory=dict)
@@ -140,6 +157,7 @@ class Books:
         if not self.run:
             self.version = fact.version
         self.run = fact.run
+        self.terms = self.terms or fact.terms
         self.pool_version = fact.version
         self._raise_to(fact.version)
         self.is_publishing = self.is_paused = self.is_stopped = False
@@ -196,8 +214,7 @@ class Books:
         for group in groups:
             self.taken = _with(self.taken, group.header)
         self.consumed += len(groups)
-        if fact.version == self.version:
-            self.handed += len(groups)
+        self.handed += len(groups)
 
     @_book.register
     def _committed(self, fact: Committed) -> list[Ticket]:
@@ -211,6 +228,7 @@ class Books:
     @_book.register
     def _returned(self, fact: Returned) -> None:
         taken, groups = self.out.pop(fact.number)
+        self.taken_back.append(fact.number)
         self.queued |= {group.header.ticket.position: group for group in groups}
         self.batches -= 1
         self.consumed -= len(groups)
@@ -218,16 +236,25 @@ class Books:
         self.ages += Counter()  # without those that are 0
         for group in groups:
             self.taken = _with(self.taken, group.header, -1)
-        if taken.version == self.version:
-            self.handed = max(0, self.handed - len(groups))
+        former = self.former
+        if fact.number > self.since:
+            self.handed -= len(groups)
+        elif self.is_publishing and fact.number > former.since:
+            self.former = former._replace(handed=former.handed - len(groups))
         self.lines.pop(fact.number, None)
         for point in [point for point in self.curve if point[0] == fact.number]:
             self.curve.remove(point)
 
     @_book.register
     def _publish_begun(self, fact: PublishBegun) -> None:
+        former = self.former
+        if not self.is_publishing:
+            self.former = Former(self.version, self.handed, self.since)
+        elif fact.version > self.version > former.version:  # begun again; the first one's counts
+            self.former = former._replace(handed=former.handed + self.handed)
+        elif fact.version > self.version:
+            self.former = former._replace(handed=self.handed)
         self.is_publishing = True
-        self.former = self.version, self.handed
         self._raise_to(fact.version)
 
     @_book.register
@@ -238,10 +265,7 @@ class Books:
             self.pool_version = fact.mark.version
             self._raise_to(fact.mark.version)
         elif was_publishing:  # the learner goes on from what the pool has
-            version, handed = self.former
-            is_raised = self.version > version
-            self.version = version
-            self.handed = handed + self.handed * is_raised if fact.mark.refused else 0
+            self._fall_back(is_as_it_was=fact.mark.refused)
 
     @_book.register
     def _source_ended(self, fact: SourceEnded) -> None:
@@ -257,15 +281,37 @@ class Books:
     @_book.register
     def _gated(self, fact: Gated) -> None:
         self.is_paused, self.steps = fact.is_paused, fact.steps
+        self.step_call = fact.call or self.step_call
 
     @_book.register
     def _stopped(self, fact: Stopped) -> None:
         self.is_stopped = True
         self.error = self.error or fact.error
 
+    def check(self) -> None:
+        """Assert that they add up."""
+        out = [p for batch in self.out.values() for p in batch.fact.positions]
+        places = [*self.running, *self.queued, *out, *self.refills]
+        assert len(places) == len(set(places)), "a position is in two places"
+        assert self.settled + len(places) == self.next_position, "a position is lost"
+        assert set(self.attempts) <= set(places)
+        assert set(self.voids) <= set(places)
+        assert self.pool_version <= self.version
+        assert 0 <= self.handed <= self.consumed
+        assert sum(self.ages.values()) == self.taken.groups == self.consumed
+
     def _raise_to(self, version: int) -> None:
         if version > self.version:
-            self.version, self.handed = version, 0
+            self.version, self.handed, self.since = version, 0, self.number
+
+    def _fall_back(self, *, is_as_it_was: bool) -> None:
+        """To the version before a publish; whether what was taken of it still counts."""
+        version, handed, since = self.former
+        if not is_as_it_was:
+            self.handed, self.since = 0, self.number
+        elif self.version > version:
+            self.handed, self.since = self.handed + handed, since
+        self.version = version
 
     def _settle(self, position: int) -> None:
         self.settled += 1

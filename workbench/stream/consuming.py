@@ -11,7 +11,7 @@ from workbench.stream.groups import Group, GroupBatch
 from workbench.stream.packing import unpack
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from workbench.metrics.streams import StreamSnapshot
     from workbench.stream.queue import Taken
@@ -46,6 +46,7 @@ class Consumer:
         required_samples: groups in a batch.
         pad_id: fills the batch tensors.
         tell: is called once with what the stream waits for, where a batch takes long.
+        look: says where the stream stands, where somebody knows more of it than the queue.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Consumer:
         required_samples: int,
         pad_id: int,
         tell: Callable[[str], None] | None = None,
+        look: Callable[[], Awaitable[StreamSnapshot]] | None = None,
     ) -> None:
         if not isinstance(name, str) or not name:
             raise ConfigError("consumer", f"{name!r}", allowed="a text that is not empty")
@@ -64,7 +66,9 @@ class Consumer:
         self._required = required_samples
         self._pad_id = pad_id
         self._tell = tell
+        self._look = look
         self._taking = asyncio.Lock()
+        self._settling = asyncio.Lock()
         self._taken: list[int] = []
         """Given, and not committed."""
         self._after = 0
@@ -113,23 +117,27 @@ class Consumer:
                 self._tell(f"no batch for {waited_s:g} s: it waits for {await self._waits_for()}")
 
     async def _waits_for(self) -> str:
-        now = await self._queue.snapshot()
+        now = await (self._look or self._queue.snapshot)()
         return now.waits_for or f"{now.in_flight} groups in flight"
 
     async def commit(self) -> None:
-        """What was taken is dealt with, and comes back no more."""
-        while self._taken:
-            await self._queue.commit(self._taken[0])
-            del self._taken[0]
+        """What was taken until now is dealt with, and comes back no more."""
+        async with self._settling:
+            for number in tuple(self._taken):  # not what is taken meanwhile
+                if number in self._taken:  # it may be missed meanwhile
+                    await self._queue.commit(number)
+                if number in self._taken:
+                    self._taken.remove(number)
 
-    def again(self) -> None:
+    async def again(self) -> None:
         """What was taken and not committed is given again, from the first of it on."""
-        if self._taken:
-            self._after = self._taken[0] - 1
-            self._taken.clear()
+        async with self._settling:  # what is being committed is not asked for again
+            if self._taken:
+                self._after = self._taken[0] - 1
+                self._taken.clear()
 
     def missed(self) -> None:
-        """What was given last did not arrive: it is given again."""
+        """What was given last did not arrive: it is given again. Takes effect at once."""
         if self._taken:
             self._after = self._taken.pop() - 1
 
@@ -141,7 +149,7 @@ class Consumer:
         Raises:
             StreamError: the stream failed.
         """
-        self.again()
+        await self.again()
         while True:
             try:
                 batch = await self.get_batch()

@@ -9,9 +9,38 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from workbench.errors import ConfigError
+
 if TYPE_CHECKING:
     from workbench.metrics.streams import PublishMark
     from workbench.stream.groups import GroupHeader, Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a stream has from its beginning to its end, whoever goes on with it.
+
+    With others its positions would be of other tasks, its groups of another size or of another
+    agent, or it would end somewhere else.
+    """
+
+    agent: str
+    n: int
+    """Rollouts of a group."""
+    epochs: int | None
+    shuffle: int | None
+
+    def check(self, given: Terms) -> None:
+        """Refuse to go on with others.
+
+        Raises:
+            ConfigError: names the first that differs, and what it was.
+        """
+        for name in self.__slots__:
+            ours, theirs = getattr(self, name), getattr(given, name)
+            if ours != theirs:
+                problem = f"is {theirs!r}, and the stream in this folder was begun with {ours!r}"
+                raise ConfigError(name, problem, allowed=f"{ours!r}, or another folder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +50,7 @@ class Opened:
     run: str
     version: int
     """What its pool is on."""
+    terms: Terms | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +144,8 @@ class Gated:
 
     is_paused: bool
     steps: int
+    call: str = ""
+    """Names whoever asked for these steps, so that asking again begins no others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """The one truth about a stream: what may begin, what is queued, and what is handed out. Pure.
 
-* No group is handed out whose oldest token is more than ``max_staleness`` versions old: what is
-  queued is looked through whenever a version or the bound changes.
+* No group is handed out whose oldest token is more than ``max_staleness`` behind the learner's
+  version, which is the coming one while a publish is under way. What is queued is looked through
+  whenever a publish has succeeded or the bound changes: one that fails costs no group.
 * No group is begun that the learner could not take in time if it takes ``per_version`` groups of
   each version. Nothing is counted that has to be given back: what is free follows from the groups
   that there are.
@@ -40,6 +41,7 @@ from workbench.stream.groups import GroupHeader, Ticket
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from workbench.stream.facts import Terms
     from workbench.stream.rules import StreamRules
 
 
@@ -80,13 +82,18 @@ class StreamLedger:
         self._news.append(fact)
         self._released += self.books.apply(fact)
 
-    def open(self, run: str, version: int) -> None:
+    def open(self, run: str, version: int, terms: Terms | None = None) -> None:
         """A run begins, on a pool of this version; the same run again goes on where it was.
 
         What an earlier run's consumers did not commit is queued again.
+
+        Raises:
+            ConfigError: an earlier run had other terms; nothing is changed.
         """
+        if terms is not None and self.books.terms is not None:
+            self.books.terms.check(terms)
         is_new = run != self.books.run
-        self._note(Opened(run, version))
+        self._note(Opened(run, version, terms))
         if is_new:
             self._return(list(self.books.out))
 
@@ -114,7 +121,7 @@ class StreamLedger:
         kept = set(held)
         lost = [group.ticket for group in self.books.running.values() if group.ticket not in kept]
         for ticket in lost:
-            self._note(Left(_unseen(ticket), "lost", is_refilled=True, is_void=False))
+            self._note(Left(GroupHeader.of(ticket, ()), "lost", is_refilled=True, is_void=False))
 
     def begin(self, most: int, now_s: float) -> list[Ticket]:
         """Tickets for at most this many groups, refills first.
@@ -152,7 +159,7 @@ class StreamLedger:
         if header.newest_version > self.books.version:  # somebody else gave the pool weights
             self._note(Published(PublishMark(now_s, header.newest_version, "", 0.0, 0.0)))
             self._sweep()
-        if self._is_too_old(header.oldest_version):
+        if self._is_lost(header.oldest_version):
             self._drop_old(header)
             return False
         self._note(Queued(header, now_s))
@@ -172,7 +179,7 @@ class StreamLedger:
         self._check_digest(header)
         if not self._is_running(header.ticket):
             return
-        if replay and cause == "cancelled" and self._is_too_old(header.ticket.start_version):
+        if replay and cause == "cancelled" and self._is_lost(header.ticket.start_version):
             self._drop_old(header, cause)
         else:
             self._note(Left(header, cause, is_refilled=replay, is_void=False))
@@ -187,9 +194,13 @@ class StreamLedger:
         if not self.books.is_stopped or (error and not self.books.error):
             self._note(Stopped(error))
 
-    def gate(self, *, is_paused: bool, step: bool = False) -> None:
-        """Stand still or go on; or, standing still, begin one batch's groups."""
-        self._note(Gated(is_paused, self.rules.required_samples if step else 0))
+    def gate(self, *, is_paused: bool, step: bool = False, call: str = "") -> None:
+        """Stand still or go on; or, standing still, begin one batch's groups: once for a ``call``.
+
+        Calls are told apart by what they are named; those that are not are all different.
+        """
+        if not call or call != self.books.step_call:
+            self._note(Gated(is_paused, self.rules.required_samples if step else 0, call))
 
     # -- the learner's side -------------------------------------------------------------------
 
@@ -207,11 +218,11 @@ class StreamLedger:
             raise ConfigError("n", f"{n}", allowed=allowed)
         if self.is_over and not books.queued:
             raise StreamError(books.error) if books.error else StreamEndedError(self._ending)
-        is_enough = len(books.queued) >= n and not self.awaited(n)
-        if not (is_enough or self.is_over):
+        ready = self._ready
+        is_enough = len(ready) >= n and not self.awaited(n)
+        if not ready or not (is_enough or self.is_over):
             return None
-        order = sorted(books.queued, key=lambda p: (books.queued[p].header.oldest_version, p))
-        positions = tuple(order[:n])
+        positions = tuple(ready[:n])
         fact = Handed(books.number + 1, now_s, consumer, books.version, waited_s, positions)
         self._note(fact)
         return books.out[fact.number]
@@ -230,25 +241,36 @@ class StreamLedger:
         for within in sorted({k for k in left.values() if k >= 0}):
             hurried = [books.running[p].ticket for p, k in left.items() if 0 <= k <= within]
             oldest = books.version + within - bound
-            queued = sum(g.header.oldest_version <= oldest for g in books.queued.values())
+            queued = sum(books.queued[p].header.oldest_version <= oldest for p in self._ready)
             room = max(0, each - books.handed - n) + within * each
             if queued < n and len(hurried) > room:
                 return hurried
         return []
 
     def held_by(self, consumer: str, after: int) -> Out | None:
-        """The first batch beyond ``after`` that this consumer was given and did not commit."""
-        of_it = (out for out in self.books.out.values() if out.fact.consumer == consumer)
-        return next((out for out in of_it if out.fact.number > after), None)
+        """The first batch beyond ``after`` that this consumer was given and did not commit.
+
+        One of which a group has become too old is no batch any more: the others wait again.
+        """
+        of_it = [out for out in self.books.out.values() if out.fact.consumer == consumer]
+        for out in (out for out in of_it if out.fact.number > after):
+            if not any(self._is_too_old(group.header.oldest_version) for group in out.groups):
+                return out
+            self._return([out.fact.number])
+        return None
 
     def commit(self, number: int) -> None:
         """Who took this batch is done with it. Again changes nothing.
 
         Raises:
             ConfigError: no batch has had this number.
+            StreamError: it was taken back: somebody else learns from its groups.
         """
         if number in self.books.out:
             self._note(Committed(number))
+        elif number in self.books.taken_back:
+            told = "was taken back before it was committed, and its groups are handed out again"
+            raise StreamError(f"batch {number} {told}")
         elif not 1 <= number <= self.books.number:
             raise ConfigError("number", f"no batch {number}", allowed=f"1 to {self.books.number}")
 
@@ -256,8 +278,10 @@ class StreamLedger:
         """Queue again what this consumer took and did not commit; what is too old is dropped."""
         self._return([n for n, out in self.books.out.items() if out.fact.consumer == consumer])
 
-    def begin_publish(self, version: int) -> list[Ticket]:
-        """The learner has this version; which groups in flight are to be cancelled.
+    def begin_publish(self, version: int) -> None:
+        """The learner has this version, if the pool gets it. Again changes nothing.
+
+        What would be too old for it is not handed out meanwhile, and goes when it succeeds.
 
         Raises:
             ConfigError: it had a later one.
@@ -266,17 +290,16 @@ class StreamLedger:
             allowed = f"version >= {self.books.version}, which the learner has"
             raise ConfigError("version", f"{version}", allowed=allowed)
         self._note(PublishBegun(version))
-        self._sweep()
-        if self.rules.when_too_old != "cancel":
-            return []
-        tickets = [group.ticket for group in self.books.running.values()]
-        return [ticket for ticket in tickets if self._is_too_old(ticket.start_version)]
 
-    def end_publish(self, mark: PublishMark) -> None:
-        """A publish is over. Again changes nothing."""
+    def end_publish(self, mark: PublishMark) -> list[Ticket]:
+        """A publish is over; which groups in flight are to be cancelled. Again changes nothing."""
         if mark not in self.books.publishes:
             self._note(Published(mark))
             self._sweep()
+        if mark.error or self.rules.when_too_old != "cancel":
+            return []
+        tickets = [group.ticket for group in self.books.running.values()]
+        return [ticket for ticket in tickets if self._is_lost(ticket.start_version)]
 
     def set_max_staleness(self, bound: int | None) -> None:
         """Let another bound hold from now on.
@@ -299,7 +322,8 @@ class StreamLedger:
         if books.running:
             return False
         has_no_more = books.total is not None and books.next_position >= books.total
-        return books.is_stopped or (has_no_more and not self._refills())
+        comes_again = self._refills() or len(self._ready) < len(books.queued)
+        return books.is_stopped or (has_no_more and not comes_again)
 
     @property
     def _is_settled(self) -> bool:
@@ -317,6 +341,14 @@ class StreamLedger:
         total = self.books.total
         return sorted(p for p in self.books.refills if total is None or p < total)
 
+    @property
+    def _ready(self) -> list[int]:
+        """Positions of what may be handed out, the oldest first."""
+        ages = {p: group.header.oldest_version for p, group in self.books.queued.items()}
+        return sorted(
+            (p for p in ages if not self._is_too_old(ages[p])), key=lambda p: (ages[p], p)
+        )
+
     def _is_running(self, ticket: Ticket) -> bool:
         group = self.books.running.get(ticket.position)
         return group is not None and group.ticket == ticket
@@ -327,8 +359,15 @@ class StreamLedger:
         return any(g.header.ticket == ticket for g in (*out, *([waiting] if waiting else ())))
 
     def _is_too_old(self, oldest_version: int) -> bool:
+        """To be handed out."""
         bound = self.rules.max_staleness
         return bound is not None and self.books.version - oldest_version > bound
+
+    def _is_lost(self, oldest_version: int) -> bool:
+        """Too old whatever becomes of the publish that is under way."""
+        books, bound = self.books, self.rules.max_staleness
+        version = books.former.version if books.is_publishing else books.version
+        return bound is not None and version - oldest_version > bound
 
     def _drop_old(self, header: GroupHeader, cause: str = "too_old") -> None:
         times = self.books.voids.get(header.ticket.position, 0) + 1
@@ -338,7 +377,7 @@ class StreamLedger:
 
     def _sweep(self) -> None:
         for group in list(self.books.queued.values()):
-            if self._is_too_old(group.header.oldest_version):
+            if self._is_lost(group.header.oldest_version):
                 self._drop_old(group.header)
 
     def _return(self, numbers: Sequence[int]) -> None:
@@ -355,20 +394,6 @@ class StreamLedger:
 
     def check(self) -> None:
         """Assert what the module promises."""
-        books = self.books
-        out = [p for batch in books.out.values() for p in batch.fact.positions]
-        places = [*books.running, *books.queued, *out, *books.refills]
-        assert len(places) == len(set(places)), "a position is in two places"
-        assert books.settled + len(places) == books.next_position, "a position is lost"
-        assert set(books.attempts) <= set(places)
-        assert set(books.voids) <= set(places)
-        assert not [g for g in books.queued.values() if self._is_too_old(g.header.oldest_version)]
-        assert books.pool_version <= books.version
-        assert 0 <= books.handed <= books.consumed
-        assert sum(books.ages.values()) == books.taken.groups == books.consumed
-
-
-def _unseen(ticket: Ticket) -> GroupHeader:
-    """Of a group of which nothing came back."""
-    version = ticket.start_version
-    return GroupHeader(ticket, version, version, 0, 0, 0, 0, None, 0.0)
+        queued = self.books.queued.values()
+        assert not [group for group in queued if self._is_lost(group.header.oldest_version)]
+        self.books.check()

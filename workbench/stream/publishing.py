@@ -27,8 +27,8 @@ class VersionPort(Protocol):
     """The queue, as whoever publishes needs it; see :class:`workbench.stream.queue.StreamQueue`."""
 
     async def snapshot(self) -> StreamSnapshot: ...
-    async def begin_publish(self, version: int) -> list[Ticket]: ...
-    async def end_publish(self, mark: PublishMark) -> None: ...
+    async def begin_publish(self, version: int) -> None: ...
+    async def end_publish(self, mark: PublishMark) -> list[Ticket]: ...
     async def fail(self, error: str) -> None: ...
 
 
@@ -61,6 +61,8 @@ class Publisher:
         self._cancel = cancel
         self._idle = idle
         self._lock = asyncio.Lock()
+        self._under_way: set[asyncio.Task[WeightUpdate]] = set()
+        """Those whose callers may have gone."""
 
     async def publish(
         self,
@@ -71,25 +73,56 @@ class Publisher:
     ) -> WeightUpdate:
         """See :meth:`workbench.facade.stream.Stream.publish`."""
         mode = check_mode(mode or self._rules.update_mode)
+        is_updating = asyncio.Event()
+        publish = asyncio.ensure_future(self._publish(weights, version, mode, is_updating, options))
+        self._under_way.add(publish)
+        publish.add_done_callback(self._forget)
+        try:
+            return await asyncio.shield(publish)
+        except asyncio.CancelledError:
+            if not is_updating.is_set():
+                publish.cancel()
+            await asyncio.wait({publish})  # engines do not stop half way, and the books follow them
+            raise
+
+    def _forget(self, publish: asyncio.Task[WeightUpdate]) -> None:
+        self._under_way.discard(publish)
+        if not publish.cancelled():
+            publish.exception()  # its caller was told, or has gone
+
+    async def _publish(
+        self,
+        weights: Any,
+        version: int | None,
+        mode: PauseMode,
+        is_updating: asyncio.Event,
+        options: dict[str, Any],
+    ) -> WeightUpdate:
+        """From here on only what stops everything interrupts an update."""
         async with self._lock:
             version = await self._next(version)
             began_s = time.monotonic()
             beginning = asyncio.ensure_future(self._queue.begin_publish(version))
             try:
-                self._cancel(await asyncio.shield(beginning))
+                await asyncio.shield(beginning)
                 if not self._rules.partial_rollout:
                     await self._stillness()
+                is_updating.set()
                 update = await self._update(weights, version=version, mode=mode, **options)
             except BaseException as error:
                 await asyncio.wait({beginning})  # or its end would overtake it
-                await self._failed(version, mode, time.monotonic() - began_s, error)
-                raise
-            await self._queue.end_publish(
-                PublishMark(
-                    time.time(), version, mode, update.stopped_s, update.total_s,
-                    replaced=update.replaced,
+                is_unseen = isinstance(error, FieldError) or not is_updating.is_set()
+                total_s = time.monotonic() - began_s
+                mark = PublishMark(
+                    time.time(), version, mode, 0.0, total_s, _told(error), refused=is_unseen
                 )
+                await self._failed(mark, error)
+                raise
+            mark = PublishMark(
+                time.time(), version, mode, update.stopped_s, update.total_s,
+                replaced=update.replaced,
             )  # fmt: skip
+            self._cancel(await self._queue.end_publish(mark))
             return update
 
     async def _stillness(self) -> None:
@@ -99,14 +132,10 @@ class Publisher:
             await asyncio.sleep(LOOK_S)
             await self._idle()
 
-    async def _failed(self, version: int, mode: PauseMode, total_s: float, error: Any) -> None:
-        was_stopped = isinstance(error, asyncio.CancelledError)
-        told = "it was interrupted" if was_stopped else str(error) or type(error).__name__
-        refused = isinstance(error, FieldError)
-        mark = PublishMark(time.time(), version, mode, 0.0, total_s, told, refused=refused)
+    async def _failed(self, mark: PublishMark, error: BaseException) -> None:
         await self._queue.end_publish(mark)
         if isinstance(error, PoolError) and self._rules.on_failed_publish == "stop":
-            await self._queue.fail(f"version {version} was not published: {told}")
+            await self._queue.fail(f"version {mark.version} was not published: {mark.error}")
 
     async def _next(self, version: int | None) -> int:
         """The version that comes next.
@@ -116,8 +145,16 @@ class Publisher:
         """
         known = await self._queue.snapshot()
         pool = max(known.pool_version, await self._pool_version())
-        coming = max(known.version, pool + 1)  # a learner may be ahead of a pool that began anew
+        # A learner may be ahead of a pool that began anew, which then catches up; unless it has
+        # learned from more since, for then its weights are no longer those of its last version.
+        coming = max(known.version + bool(known.handed), pool + 1)
         if version is not None and version != coming:
             allowed = f"{coming}, the one after the pool's, since staleness counts them; or None"
             raise ConfigError("version", f"{version!r}", allowed=allowed)
         return coming
+
+
+def _told(error: BaseException) -> str:
+    if isinstance(error, asyncio.CancelledError):
+        return "it was interrupted"
+    return str(error) or type(error).__name__

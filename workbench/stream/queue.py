@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from workbench.errors import StreamError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from workbench.metrics.streams import PublishMark, StreamSnapshot
     from workbench.stream.books import Out
+    from workbench.stream.facts import Terms
     from workbench.stream.groups import GroupHeader, Ticket
     from workbench.stream.rules import StreamRules
 
@@ -36,7 +38,7 @@ class Taken(NamedTuple):
 
     number: int
     version: int
-    """The learner's, when it was handed out."""
+    """The learner's, when it was handed out, the last time if it was given again."""
     groups: list[tuple[GroupHeader, bytes, int, float]]
     """Header, packed rollouts, staleness when handed out, seconds in the queue."""
 
@@ -62,9 +64,10 @@ class StreamQueue:
         run: names a run of the stream; the same one, asked for again after this process's death,
             goes on where it was. Another one begins with nothing in flight.
         lock_wait_s: how long another process may take to let go of the folder.
+        terms: of whoever runs it; None asks for nothing and says nothing.
 
     Raises:
-        ConfigError: the folder cannot be made, or not be written in.
+        ConfigError: the folder cannot be made, or not be written in, or its stream has other terms.
         StreamError: another process has the folder, or there is no journal of a stream in it.
     """
 
@@ -77,6 +80,7 @@ class StreamQueue:
         clock: Callable[[], float] = time.time,
         run: str | None = None,
         lock_wait_s: float = 0.0,
+        terms: Terms | None = None,
     ) -> None:
         self._clock = clock
         self._blobs: dict[Ticket, bytes] = {}
@@ -95,7 +99,7 @@ class StreamQueue:
         try:
             if self._journal is not None:
                 self._read(rules, self._journal)
-            self._ledger.open(run or new_id(), version)
+            self._ledger.open(run or new_id(), version, terms)
             self._keep()
             if self._journal is not None:
                 self._journal.rewrite(self._live(), wait=True)
@@ -132,7 +136,11 @@ class StreamQueue:
         return await self._when(begin, wait_s) or []
 
     async def put(self, header: GroupHeader, blob: bytes) -> bool:
-        """A group was played; whether it is kept. If not, it was too old, or not in flight."""
+        """A group was played; whether it is kept. If not, it was too old, or not in flight.
+
+        Made again since its answer was lost, it changes nothing, and is answered as of now: a
+        group that was committed meanwhile is not kept.
+        """
         is_new = header.ticket not in self._blobs
         is_kept = self._ledger.put(header, self._clock())
         if is_kept and is_new:
@@ -171,7 +179,8 @@ class StreamQueue:
             wait_s: for them.
             consumer: who takes them.
             after: number of the last batch that this consumer has; what it was given since is
-                given again. 0 for none: what it took before and did not commit is queued again.
+            given again, unless it has become too old. 0 for none: what it took before and did
+                not commit is queued again.
 
         Raises:
             ConfigError: so many are never there at once.
@@ -214,16 +223,19 @@ class StreamQueue:
         self._ledger.reclaim(consumer)
         self._keep()
 
-    async def begin_publish(self, version: int) -> list[Ticket]:
-        """The learner has a new version; which groups in flight are to be cancelled."""
-        tickets = self._ledger.begin_publish(version)
+    async def begin_publish(self, version: int) -> None:
+        """The learner has a new version, if the pool gets it."""
+        self._ledger.begin_publish(version)
+        self._keep()
+
+    async def end_publish(self, mark: PublishMark) -> list[Ticket]:
+        """A publish is over; which groups in flight are to be cancelled.
+
+        Without an error the pool is on its version.
+        """
+        tickets = self._ledger.end_publish(mark)
         self._keep()
         return tickets
-
-    async def end_publish(self, mark: PublishMark) -> None:
-        """A publish is over; without an error the pool is on its version."""
-        self._ledger.end_publish(mark)
-        self._keep()
 
     # -- anybody ------------------------------------------------------------------------------
 
@@ -237,9 +249,9 @@ class StreamQueue:
         self._ledger.gate(is_paused=False)
         self._keep()
 
-    async def step(self) -> None:
-        """Begin the groups of one batch and stand still again."""
-        self._ledger.gate(is_paused=True, step=True)
+    async def step(self, call: str = "") -> None:
+        """Begin the groups of one batch and stand still again; see :meth:`StreamLedger.gate`."""
+        self._ledger.gate(is_paused=True, step=True, call=call)
         self._keep()
 
     async def set_max_staleness(self, bound: int | None) -> None:
@@ -280,8 +292,10 @@ class StreamQueue:
         deadline = loop.time() + wait_s
         while True:
             changed = self._changed
-            found = look()
-            self._keep()
+            try:
+                found = look()
+            finally:  # what was taken back is written down, whatever else was found
+                self._keep()
             if found is not None:
                 return found
             try:
@@ -332,7 +346,8 @@ class StreamQueue:
     def _replay(self, rules: StreamRules, journal: Journal) -> None:
         for fact, blob in journal.records():
             if isinstance(fact, AsBooked):
-                self._ledger = StreamLedger(rules, pickle.loads(blob))
+                books = replace(pickle.loads(blob))  # another version's lack something
+                self._ledger = StreamLedger(rules, books)
             elif isinstance(fact, Kept):
                 self._blobs[fact.ticket] = blob
             else:
@@ -346,14 +361,14 @@ class StreamQueue:
             self._blobs.pop(ticket, None)
 
     def _taken(self, out: Out) -> Taken:
-        fact = out.fact
+        fact, version = out.fact, self._ledger.books.version
         groups = [
             (
                 group.header,
                 self._blobs[group.header.ticket],
-                fact.version - group.header.oldest_version,
+                version - group.header.oldest_version,
                 max(0.0, fact.time_s - group.since_s),
             )
             for group in out.groups
         ]
-        return Taken(fact.number, fact.version, groups)
+        return Taken(fact.number, version, groups)

@@ -37,6 +37,10 @@ ADMIT_S = 5.0
 """How long one question for tickets waits at the queue."""
 
 
+STILL_S = 1.0
+"""What begins has so long to get its task and its place before it is told that it waits for it."""
+
+
 class AdmittingPort(Protocol):
     """The queue, as whoever fills it needs it; see :class:`workbench.stream.queue.StreamQueue`."""
 
@@ -52,6 +56,8 @@ class _Play:
     """A group in flight."""
 
     task: asyncio.Task[None]
+    since_s: float
+    """When it began, by the loop's clock."""
     run: RolloutRun | None = None
     cause: str = ""
     """Why it was cancelled as a whole."""
@@ -101,6 +107,8 @@ class Rollouter:
         self._changed = asyncio.Event()
         self._problem = ""
         self._stopped_for = ""
+        self._filtered = 0
+        """Groups in a row that the filter did not keep."""
         self._broken_off: list[Ticket] = []
         """Tickets whose play raised: nobody was told of their end."""
         self.tally = Tally()
@@ -159,6 +167,24 @@ class Rollouter:
         """The groups that are being played."""
         return [play.run for play in self._plays.values() if play.run is not None]
 
+    def waits_for(self, window: int) -> str:
+        """What the groups in flight cannot go on without, in words; empty while they go on.
+
+        Args:
+            window: so many groups in a row that the filter did not keep are told of.
+        """
+        plays = [play for play in self._plays.values() if not play.cause]
+        runs = [play.run for play in plays if play.run is not None]
+        stands = bool(plays) and all(_now_s() - play.since_s >= STILL_S for play in plays)
+        if stands and not runs:
+            count = f"{len(plays)} groups" if len(plays) > 1 else "1 group"
+            return f"the task source, which has not given the tasks of {count}"
+        if stands and any(run.waiting for run in runs) and not any(run.running for run in runs):
+            return f"room in the pool: all of its {self._manager.limit} places are taken"
+        if self._filtered >= window:
+            return f"a group that the filter keeps: it kept none of the last {self._filtered}"
+        return ""
+
     # -- beginning --------------------------------------------------------------------------
 
     async def _fill(self) -> None:
@@ -170,7 +196,7 @@ class Rollouter:
             for ticket in await self._queue.admit(list(self._plays), most, ADMIT_S):
                 if ticket not in self._plays:
                     task = asyncio.create_task(self._play(ticket), name=f"task-{ticket.position}")
-                    self._plays[ticket] = _Play(task, cause=self._stopped_for)
+                    self._plays[ticket] = _Play(task, _now_s(), cause=self._stopped_for)
 
     def _give_up(self, problem: str) -> None:
         """For the first problem that there was; none is empty."""
@@ -243,9 +269,11 @@ class Rollouter:
             await self._queue.leave(header, "cancelled", replay=False)
         elif not self._is_kept(Group(header, tuple(rows))):
             self._streak.end()
+            self._filtered += 1
             await self._queue.leave(header, "filtered", replay=False)
         else:
             self._streak.end()
+            self._filtered = 0
             await self._queue.put(header, await _packed(rows))
 
     def _is_kept(self, group: Group) -> bool:
@@ -257,6 +285,10 @@ class Rollouter:
 
     async def _leave_unplayed(self, ticket: Ticket, cause: str, *, replay: bool) -> None:
         await self._queue.leave(GroupHeader.of(ticket, ()), cause, replay=replay)
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
 
 
 async def _packed(rows: Sequence[Trajectory]) -> bytes:

@@ -49,8 +49,8 @@ class TaskSource:
         if shuffle is not None and type(shuffle) is not int:
             raise ConfigError("shuffle", f"{shuffle!r}", allowed="a whole number, or None")
         self._loop = loop
-        self._epochs = epochs
-        self._shuffle = shuffle
+        self.epochs = epochs
+        self.shuffle = shuffle
         self._orders: dict[int, list[int]] = {}
         self._reader: Iterator[str | Task] | None = None
         self._reading = asyncio.Lock()
@@ -65,7 +65,7 @@ class TaskSource:
             self._read_now(tasks)
 
     def _read_later(self, tasks: Iterator[str | Task]) -> None:
-        for name, value, only in (("epochs", self._epochs, 1), ("shuffle", self._shuffle, None)):
+        for name, value, only in (("epochs", self.epochs, 1), ("shuffle", self.shuffle, None)):
             if value != only:
                 problem = f"{value!r}, and the tasks come from an iterator, which is read once"
                 raise ConfigError(name, problem, allowed=f"{only}, or a list of tasks")
@@ -77,8 +77,8 @@ class TaskSource:
             check_task(task, self._loop, f"tasks[{position}]")  # type: ignore[arg-type]
         if not self._tasks:
             raise TaskError("tasks", "are none", allowed="at least one task")
-        if self._epochs is not None:
-            self.total = len(self._tasks) * self._epochs
+        if self.epochs is not None:
+            self.total = len(self._tasks) * self.epochs
 
     async def task(self, position: int) -> Task | None:
         """The task there; None beyond the last one, and :attr:`total` is known then.
@@ -132,11 +132,11 @@ class TaskSource:
 
     def _index(self, position: int) -> int:
         epoch, index = divmod(position, len(self._tasks))
-        if self._shuffle is None:
+        if self.shuffle is None:
             return index
         if epoch not in self._orders:
             order = list(range(len(self._tasks)))
-            random.Random(f"{self._shuffle}-{epoch}").shuffle(order)
+            random.Random(f"{self.shuffle}-{epoch}").shuffle(order)
             self._orders[epoch] = order
             self._orders.pop(epoch - 2, None)
         return self._orders[epoch][index]

@@ -41,6 +41,7 @@ def snapshot(ledger: StreamLedger, asked: int = 0) -> StreamSnapshot:
         first_open=_first_open(books),
         tasks=books.total,
         curve=tuple(books.curve),
+        is_paused=books.is_paused,
     )
 
 

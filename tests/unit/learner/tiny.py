@@ -8,7 +8,7 @@ from workbench.types import VersionSpan
 VOCABULARY = 258
 
 
-def make_model(folder, seed: int = 0):
+def make_model(folder, seed: int = 0, size: int = 16):
     """The directory of a new model, with a tokenizer of bytes."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -18,7 +18,7 @@ def make_model(folder, seed: int = 0):
 
     config = LlamaConfig(
         vocab_size=VOCABULARY,
-        hidden_size=16,
+        hidden_size=size,
         intermediate_size=24,
         num_hidden_layers=2,
         num_attention_heads=4,

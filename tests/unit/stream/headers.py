@@ -25,6 +25,6 @@ def header(
 _times = itertools.count()
 
 
-def mark(version: int, error: str = "") -> PublishMark:
+def mark(version: int, error: str = "", *, refused: bool = False) -> PublishMark:
     """A publish that is over, at a time of its own."""
-    return PublishMark(float(next(_times)), version, "keep", 0.1, 0.2, error)
+    return PublishMark(float(next(_times)), version, "keep", 0.1, 0.2, error, refused=refused)

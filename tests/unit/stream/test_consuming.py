@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+from dataclasses import replace
 
 import pytest
 
@@ -181,3 +182,83 @@ async def test_a_batch_that_can_never_be_full_is_refused_with_the_inequality():
 def test_it_can_be_sent_to_another_process():
     sent = pickle.loads(pickle.dumps(consumer(None, "other")))
     assert sent.name == "other"
+
+
+class Slow:
+    """A queue that commits take their time to reach."""
+
+    def __init__(self, queue, *waits_s):
+        self._queue, self._waits_s = queue, list(waits_s)
+        self.committed = []
+
+    async def commit(self, number):
+        await asyncio.sleep(self._waits_s.pop(0) if self._waits_s else 0.0)
+        await self._queue.commit(number)
+        self.committed.append(number)
+
+    def __getattr__(self, name):
+        return getattr(self._queue, name)
+
+
+@virtually
+async def test_two_commits_at_once_lose_no_batch():
+    queue = await filled(4)
+    main = consumer(Slow(queue, 1.0, 5.0))
+    await main.get_batch()
+    first, second = asyncio.ensure_future(main.commit()), asyncio.ensure_future(main.commit())
+    await first
+    await main.get_batch()
+    await second
+    await main.commit()
+    assert [row["committed"] for row in await queue.batches()] == [True, True]
+
+
+@virtually
+async def test_a_commit_is_of_what_was_there_when_it_was_asked_for():
+    queue = await filled(4)
+    main = consumer(Slow(queue, 1.0))
+    await main.get_batch()
+    commit = asyncio.ensure_future(main.commit())
+    await asyncio.sleep(0.5)
+    await main.get_batch()  # nobody is done with this one
+    await commit
+    assert [row["committed"] for row in await queue.batches()] == [True, False]
+
+
+@virtually
+async def test_a_loop_that_begins_during_a_commit_gets_what_is_not_committed():
+    queue = await filled(4)
+    slow = Slow(queue, 1.0, 1.0)
+    main = consumer(slow)
+    await main.get_batch()
+    commit = asyncio.ensure_future(main.commit())
+    await asyncio.sleep(0.5)
+    await main.again()
+    assert positions(await main.get_batch()) == [2, 3]
+    await commit
+
+
+@virtually
+async def test_what_did_not_arrive_comes_again_also_where_a_commit_is_under_way():
+    queue = await filled(4)
+    slow = Slow(queue, 1.0)
+    main = consumer(slow)
+    await main.get_batch()
+    await main.get_batch()
+    commit = asyncio.ensure_future(main.commit())
+    await asyncio.sleep(0.5)
+    main.missed()
+    await commit
+    assert slow.committed == [1]
+    assert positions(await main.get_batch()) == [2, 3]
+
+
+@virtually
+async def test_who_knows_more_of_the_stream_than_its_queue_is_asked_what_it_waits_for():
+    queue = await filled(1)
+
+    async def look():
+        return replace(await queue.snapshot(), waits_for="room in the pool")
+
+    with pytest.raises(DeadlineError, match="it waits for room in the pool"):
+        await consumer(queue, look=look).get_batch(timeout_s=1.0)

@@ -39,9 +39,8 @@ def begin(ledger, most=100):
 
 def publish(ledger, version=None, error=""):
     version = ledger.books.version + 1 if version is None else version
-    cancelled = ledger.begin_publish(version)
-    ledger.end_publish(mark(version, error))
-    return cancelled
+    ledger.begin_publish(version)
+    return ledger.end_publish(mark(version, error))
 
 
 def play(ledger, tickets, **known):
@@ -110,6 +109,8 @@ class World(RuleBasedStateMachine):
         self.facts += self.ledger.news()[0]
         self.ledger.check()
         assert snapshot(self.ledger).in_flight == len(self.books.running)
+        since = [line for number, line in self.books.lines.items() if number > self.books.since]
+        assert self.books.handed == sum(len(line.ages) for line in since)
 
     # -- the rollouter ----------------------------------------------------------------------
 
@@ -197,6 +198,7 @@ class World(RuleBasedStateMachine):
         ages = [version - group.header.oldest_version for group in out.groups]
         assert bound is None or max(ages) <= bound
         left = [group.header.oldest_version for group in self.books.queued.values()]
+        left = [oldest for oldest in left if bound is None or version - oldest <= bound]
         assert not left or max(g.header.oldest_version for g in out.groups) <= min(left)
         assert self.ledger.held_by(consumer, out.fact.number - 1) == out
 
@@ -207,6 +209,21 @@ class World(RuleBasedStateMachine):
         self.ledger.commit(number)
         self.ledger.commit(number)
 
+    @rule(consumer=consumers, after=st.integers(0, 3))
+    def a_batch_is_given_again(self, consumer, after):
+        bound, version = self.ledger.rules.max_staleness, self.books.version
+        if (out := self.ledger.held_by(consumer, after)) is not None:
+            ages = [version - group.header.oldest_version for group in out.groups]
+            assert bound is None or max(ages) <= bound
+            assert self.books.out[out.fact.number] == out
+
+    @precondition(lambda self: self.books.taken_back)
+    @rule(data=st.data())
+    def who_lost_a_batch_commits_it(self, data):
+        number = data.draw(st.sampled_from(sorted(self.books.taken_back)))
+        with pytest.raises(StreamError, match=f"batch {number} was taken back"):
+            self.ledger.commit(number)
+
     @rule(consumer=consumers)
     def a_consumer_dies(self, consumer):
         self.ledger.reclaim(consumer)
@@ -214,25 +231,34 @@ class World(RuleBasedStateMachine):
 
     @rule(ahead=st.integers(0, 2))
     def a_publish_begins(self, ahead):
-        version = self.books.version + ahead
-        cancelled = self.ledger.begin_publish(version)
-        assert self.ledger.begin_publish(version) == cancelled
-        assert not cancelled or self.rules.when_too_old == "cancel"
+        before = self.books.version
+        version = before + ahead
+        if not self.books.is_publishing:
+            self.before_publish = before
+        there = set(self.books.queued), dict(self.books.drops)
+        self.ledger.begin_publish(version)
+        self.ledger.begin_publish(version)
+        assert there == (set(self.books.queued), self.books.drops)
         if not self.rules.partial_rollout:
             assert not self.ledger.free
+
+    @precondition(lambda self: self.books.is_publishing)
+    @rule(error=st.sampled_from(["", "", "no replica took them"]), refused=st.booleans())
+    def a_publish_ends(self, error, refused):
+        pool, coming = self.books.pool_version, self.books.version
+        there = set(self.books.queued), dict(self.books.drops)
+        told = mark(coming, error, refused=bool(error) and refused)
+        cancelled = self.ledger.end_publish(told)
+        assert self.ledger.end_publish(told) == cancelled
+        assert self.books.publishes.count(told) == 1
+        assert self.books.pool_version == (pool if error else coming)
+        assert self.books.version == (self.before_publish if error else coming)
+        if error:
+            assert there == (set(self.books.queued), self.books.drops)
+        assert not cancelled or (self.rules.when_too_old == "cancel" and not error)
         for ticket in cancelled:
             self.held.discard(ticket)
             self.ledger.leave(header(ticket), "cancelled", replay=True)
-
-    @precondition(lambda self: self.books.is_publishing)
-    @rule(error=st.sampled_from(["", "", "no replica took them"]))
-    def a_publish_ends(self, error):
-        pool = self.books.pool_version
-        told = mark(self.books.version, error)
-        self.ledger.end_publish(told)
-        self.ledger.end_publish(told)
-        assert self.books.publishes.count(told) == 1
-        assert self.books.pool_version == (pool if error else self.books.version)
 
     # -- somebody at the keyboard -----------------------------------------------------------
 
@@ -438,6 +464,94 @@ def test_while_the_pool_lags_behind_its_learner_no_group_is_begun_that_comes_too
     assert ledger.free == 2
 
 
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_publish_that_fails_costs_no_group_however_often_it_does(refused):
+    rules = {"required_samples": 2, "trigger_parameter_sync_step": 2, "max_voids": 1}
+    ledger = ledger_of(max_staleness=0, when_too_old="cancel", **rules)
+    flying, late, *ended = begin(ledger)
+    play(ledger, ended)
+    for _ in range(3):
+        ledger.begin_publish(1)
+        assert ledger.take(2, "a", 2.0) is None, "they would be too old for version 1"
+        if not ledger.books.queued.get(late.position):
+            play(ledger, [late])  # one that ends meanwhile
+        assert ledger.end_publish(mark(1, "none took them", refused=refused)) == []
+    assert not ledger.books.drops
+    assert list(ledger.books.running) == [flying.position]
+    assert positions(ledger.take(2, "a", 2.0)) == [1, 2]
+    ledger.begin_publish(1)
+    assert not ledger.books.drops
+    assert ledger.end_publish(mark(1)) == [flying]
+    assert drops(ledger) == {"given_up": 1}
+
+
+def test_a_stream_has_not_ended_while_a_publish_may_make_its_last_group_too_old():
+    ledger = ledger_of(required_samples=2, max_staleness=1)
+    play(ledger, begin(ledger, 1))
+    publish(ledger)
+    play(ledger, begin(ledger, 1))
+    ledger.source_ended(2)
+    ledger.begin_publish(2)
+    assert not ledger.is_over
+    assert ledger.take(2, "a", 2.0) is None, "nor is the one that is left a batch yet"
+    ledger.end_publish(mark(2))
+    assert [(t.position, t.attempt) for t in begin(ledger)] == [(0, 2)]
+
+
+def test_a_publish_whose_begin_is_told_twice_falls_back_to_where_it_was():
+    ledger = ledger_of(required_samples=2, max_staleness=0)
+    ledger.begin_publish(1)
+    ledger.begin_publish(1)  # the queue's process died before it could answer
+    ledger.end_publish(mark(1, "no replica took them"))
+    assert (ledger.books.version, ledger.books.pool_version, ledger.free) == (0, 0, 2)
+
+
+def test_what_was_taken_before_and_during_a_refused_publish_counts_once():
+    ledger = ledger_of(required_samples=1, max_staleness=2)
+    play(ledger, begin(ledger))
+    first = ledger.take(1, "a", 2.0).fact.number
+    ledger.begin_publish(1)
+    ledger.take(1, "a", 2.0)
+    ledger.begin_publish(2)
+    ledger.take(1, "b", 2.0)
+    ledger.reclaim("a")
+    ledger.end_publish(mark(2, "not finite", refused=True))
+    assert (first, ledger.books.version, ledger.books.handed) == (1, 0, 1)
+    ledger.reclaim("b")
+    assert ledger.books.handed == 0
+
+
+def test_a_batch_that_has_become_too_old_is_not_given_again():
+    ledger = ledger_of(required_samples=2, max_staleness=1)
+    old, *young = begin(ledger, 4)
+    play(ledger, [old])
+    publish(ledger)
+    for ticket in young:
+        ledger.put(header(ticket, oldest=1), 1.0)
+    assert positions(ledger.take(2, "a", 2.0)) == [0, 1]
+    assert positions(ledger.take(2, "a", 2.0)) == [2, 3]
+    publish(ledger)
+    again = ledger.held_by("a", 0)
+    assert (again.fact.number, positions(again)) == (2, [2, 3])
+    assert ledger.held_by("a", 2) is None
+    assert drops(ledger) == {"too_old": 1}
+    assert positions(ledger.take(1, "a", 2.0)) == [1], "which is young enough"
+
+
+def test_a_batch_that_was_taken_back_cannot_be_committed_any_more():
+    ledger = ledger_of(required_samples=2)
+    play(ledger, begin(ledger))
+    first = ledger.take(2, "dead", 2.0).fact.number
+    kept = ledger.take(2, "a", 2.0).fact.number
+    ledger.reclaim("dead")
+    again = ledger.take(2, "a", 2.0).fact.number
+    with pytest.raises(StreamError, match=f"batch {first} was taken back"):
+        ledger.commit(first)
+    for number in (kept, again, kept, again):
+        ledger.commit(number)
+    assert ledger.books.settled == 4
+
+
 def test_a_batch_waits_for_the_groups_that_the_next_version_would_make_too_old():
     ledger = ledger_of(required_samples=2, max_staleness=1)
     old = begin(ledger)
@@ -587,6 +701,16 @@ def test_a_step_begins_one_batch_and_stands_still_again():
     assert begin(ledger) == []
     ledger.gate(is_paused=False)
     assert len(begin(ledger)) == 6
+
+
+def test_a_step_that_is_asked_for_again_begins_no_other_groups():
+    ledger = ledger_of(required_samples=2, max_staleness=3)
+    ledger.gate(is_paused=True, step=True, call="one")
+    assert len(begin(ledger)) == 2
+    ledger.gate(is_paused=True, step=True, call="one")  # its answer was lost
+    assert not begin(ledger)
+    ledger.gate(is_paused=True, step=True, call="another")
+    assert len(begin(ledger)) == 2
 
 
 def test_more_than_there_can_be_is_refused():

@@ -26,6 +26,9 @@ class Scene:
         self.queue = StreamQueue(self.rules, folder=None, version=pool_version)
         self.pool_version, self.log = pool_version, []
         self.fails_with = None
+        self.loads = asyncio.Event()
+        self.loads.set()
+        """What an update waits for."""
         self.playing_ended = asyncio.Event()
         self.publisher = Publisher(
             self.queue, self.rules, update=self._update, pool_version=self._version,
@@ -41,6 +44,7 @@ class Scene:
 
     async def _update(self, weights, *, version, mode, **options):
         self.log.append((weights, version, mode, options))
+        await self.loads.wait()
         if self.fails_with:
             raise self.fails_with
         self.pool_version = version
@@ -52,7 +56,7 @@ async def test_the_next_version_is_published_and_both_sides_are_on_it():
     scene = Scene(pool_version=4)
     update = await scene.publisher.publish("a folder", recompute=True)
     assert update.version == 5
-    assert scene.log[-1] == ("a folder", 5, "keep", {"recompute": True})
+    assert scene.log[0] == ("a folder", 5, "keep", {"recompute": True})
     now = await scene.queue.snapshot()
     assert (now.version, now.pool_version) == (5, 5)
     (mark,) = now.publishes
@@ -75,6 +79,28 @@ async def test_a_pool_that_was_started_anew_gets_the_version_that_the_learner_is
     assert "a publish" in (await scene.queue.snapshot()).waits_for
     assert (await scene.publisher.publish("what the learner saved")).version == 7
     assert await scene.queue.admit([], 1, 0.0)
+    await scene.queue.close()
+
+
+@pytest.mark.parametrize("bound", [0, 1])
+async def test_what_was_learned_after_the_last_version_makes_the_next_on_a_pool_begun_anew(
+    tmp_path, bound
+):
+    former = Scene(max_staleness=bound)
+    former.queue = former.publisher._queue = StreamQueue(former.rules, folder=tmp_path)
+    for _ in range(2):
+        assert await taken(former.queue) == 2
+        await former.queue.commit((await former.queue.snapshot()).batches)
+        if not former.pool_version:
+            await former.publisher.publish("after one step")
+    await former.queue.close()  # after its second step, before it could publish that
+
+    scene = Scene(max_staleness=bound)
+    scene.queue = scene.publisher._queue = StreamQueue(scene.rules, folder=tmp_path)
+    assert (await scene.publisher.publish("after two steps")).version == 2
+    now = await scene.queue.snapshot()
+    assert (now.version, now.pool_version, now.handed) == (2, 2, 0)
+    assert {ticket.start_version for ticket in await scene.queue.admit([], 9, 0.0)} == {2}
     await scene.queue.close()
 
 
@@ -135,17 +161,98 @@ async def test_weights_that_no_engine_saw_change_nothing_and_stop_nothing():
     assert "not finite" in now.publishes[-1].error
 
 
-async def test_a_publish_that_is_interrupted_leaves_nothing_behind():
-    scene = Scene(partial_rollout=False)
+@pytest.mark.parametrize("policy", ["drop", "cancel"])
+@pytest.mark.parametrize(
+    "problem", [CheckpointError("lm_head", "is not finite"), WeightsError("no replica took them")]
+)
+async def test_a_publish_that_does_not_come_about_costs_no_group(policy, problem):
+    rules = {"when_too_old": policy, "on_failed_publish": "go_on", "max_voids": 3}
+    scene = Scene(max_staleness=0, trigger_parameter_sync_step=2, **rules)
+    tickets = await scene.queue.admit([], 4, 0.0)
+    for ticket in tickets[:3]:
+        await scene.queue.put(GroupHeader.of(ticket, ()), pack(()))
+    scene.fails_with = problem
+    before = await scene.queue.snapshot()
+    assert (before.in_queue, before.in_flight) == (3, 1)
+    for _ in range(3):
+        with pytest.raises(type(problem)):
+            await scene.publisher.publish("w")
+    now = await scene.queue.snapshot()
+    assert (now.queued, now.running, now.drops) == (before.queued, before.running, ())
+    assert not [entry for entry in scene.log if entry[0] == "cancel"]
+    assert len((await scene.queue.take(2, 0.0, "learner", 0)).groups) == 2
+
+
+async def interrupted(scene, when):
+    """A publish, interrupted as soon as this is so."""
     publish = asyncio.ensure_future(scene.publisher.publish("w"))
-    await asyncio.sleep(0)
+    while not await when():
+        await asyncio.sleep(0)
     publish.cancel()
+    return publish
+
+
+async def test_a_publish_that_is_interrupted_before_an_engine_saw_it_leaves_nothing_behind():
+    scene = Scene(partial_rollout=False)
+    assert await taken(scene.queue) == 2
+
+    async def waits():
+        return "waits for rollouts" in scene.log
+
+    publish = await interrupted(scene, waits)
     with pytest.raises(asyncio.CancelledError):
         await publish
     now = await scene.queue.snapshot()
-    assert (now.state, now.version) == ("running", 0)
-    assert {mark.error for mark in now.publishes} <= {"it was interrupted"}
+    assert (now.state, now.version, now.handed) == ("running", 0, 2)
+    assert [mark.error for mark in now.publishes] == ["it was interrupted"]
     assert await scene.queue.admit([], 1, 0.0)
+    scene.playing_ended.set()
+    for ticket in await scene.queue.admit([], 9, 0.0):
+        await scene.queue.put(GroupHeader.of(ticket, ()), pack(()))
+    assert (await scene.publisher.publish("w")).version == 1
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_an_interrupted_publish_that_engines_are_at_is_booked_as_it_ends(waits):
+    scene = Scene()
+    scene.loads.clear()
+
+    async def is_updating():
+        return bool(scene.log)
+
+    publish = await interrupted(scene, is_updating)
+    await asyncio.sleep(0.01)
+    assert not publish.done(), "engines do not stop half way"
+    if not waits:  # whoever interrupts again does not want to know
+        publish.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await publish
+    again = asyncio.ensure_future(scene.publisher.publish("better"))
+    await asyncio.sleep(0.01)
+    scene.loads.set()
+    assert (await again).version == 2
+    with pytest.raises(asyncio.CancelledError):
+        await publish
+    now = await scene.queue.snapshot()
+    assert [(mark.version, mark.error) for mark in now.publishes] == [(1, ""), (2, "")]
+    assert (now.version, now.pool_version, scene.pool_version) == (2, 2, 2)
+
+
+async def test_an_interrupted_publish_that_no_replica_takes_is_booked_as_failed():
+    scene = Scene()
+    scene.loads.clear()
+    scene.fails_with = WeightsError("no replica took them")
+
+    async def is_updating():
+        return bool(scene.log)
+
+    publish = await interrupted(scene, is_updating)
+    scene.loads.set()
+    with pytest.raises(asyncio.CancelledError):
+        await publish
+    now = await scene.queue.snapshot()
+    assert (now.state, now.version) == ("failed", 0)
+    assert [mark.error for mark in now.publishes] == ["no replica took them"]
 
 
 async def test_without_partial_rollouts_it_waits_for_tickets_on_their_way_too():
@@ -173,11 +280,11 @@ async def test_without_partial_rollouts_a_publish_waits_for_those_in_flight_and_
     assert await scene.queue.admit([], 8, 0.0)
 
 
-async def test_groups_that_are_too_old_for_the_new_version_are_cancelled_before_it_comes():
+async def test_groups_that_are_too_old_for_the_new_version_are_cancelled_once_it_is_there():
     scene = Scene(when_too_old="cancel", max_staleness=0)
     assert await scene.queue.admit([], 1, 0.0) == [OLD]
     await scene.publisher.publish("w")
-    assert scene.log[0] == ("cancel", [OLD])
+    assert scene.log == [("w", 1, "keep", {}), ("cancel", [OLD])]
 
 
 def test_a_ledger_of_these_rules_is_the_queues_too():

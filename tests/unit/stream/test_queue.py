@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
+from dataclasses import replace
 
 import pytest
 
 from tests.unit.inprocess import now, virtually
 from tests.unit.stream.headers import header, mark
-from workbench.errors import StreamEndedError, StreamError
+from workbench.errors import ConfigError, StreamEndedError, StreamError
 from workbench.stream import journal, queue
-from workbench.stream.journal import NAME
-from workbench.stream.queue import StreamQueue
+from workbench.stream.facts import Terms
+from workbench.stream.journal import NAME, Journal, Record
+from workbench.stream.queue import AsBooked, StreamQueue
 from workbench.stream.rules import StreamRules
 
 HOUR_S = 300.0
 
 
-def queue_of(folder=None, *, run="run", version=0, **rules):
+def queue_of(folder=None, *, run="run", version=0, terms=None, **rules):
     rules = StreamRules(**{"required_samples": 2, **rules})
-    return StreamQueue(rules, folder=folder, version=version, clock=now, run=run)
+    return StreamQueue(rules, folder=folder, version=version, clock=now, run=run, terms=terms)
 
 
 async def filled(made, count):
@@ -37,6 +40,12 @@ def blob_of(ticket):
 def positions(taken):
     assert all(blob == blob_of(head.ticket) for head, blob, _, _ in taken.groups)
     return [head.ticket.position for head, *_ in taken.groups]
+
+
+async def published(made, version):
+    """The pool and its learner are on this version."""
+    await made.begin_publish(version)
+    await made.end_publish(mark(version))
 
 
 async def begun(*calls):
@@ -98,6 +107,19 @@ async def test_tickets_that_were_lost_on_their_way_are_given_again():
 
 
 @virtually
+async def test_a_put_that_is_made_again_changes_nothing_also_once_its_group_was_committed():
+    made = queue_of()
+    (ticket,) = await filled(made, 1)
+    assert await made.put(header(ticket), blob_of(ticket)), "its answer was lost"
+    taken = await made.take(1, 0.0, "main", 0)
+    assert await made.put(header(ticket), blob_of(ticket))
+    await made.commit(taken.number)
+    assert not await made.put(header(ticket), blob_of(ticket)), "nothing is kept any more"
+    now_ = await made.snapshot()
+    assert (now_.ended, now_.consumed, now_.in_queue, now_.drops) == (1, 1, 0, ())
+
+
+@virtually
 async def test_an_older_question_takes_nothing_from_a_newer_one():
     made = queue_of()
     held = await made.admit([], 4, 0.0)
@@ -121,6 +143,50 @@ async def test_a_batch_whose_answer_was_lost_is_given_again():
     other = await made.take(2, 0.0, "another", 0)
     assert sorted(positions(first) + positions(lost) + positions(other)) == list(range(6))
     assert (await made.snapshot()).uncommitted == 6
+
+
+@virtually
+async def test_a_batch_that_is_given_again_says_how_old_it_is_by_now():
+    made = queue_of(max_staleness=2)
+    await filled(made, 4)
+    first = await made.take(2, 0.0, "main", 0)
+    lost = await made.take(2, 0.0, "main", first.number)
+    await published(made, 1)
+    again = await made.take(2, 0.0, "main", first.number)
+    assert (again.number, again.version, positions(again)) == (lost.number, 1, [2, 3])
+    assert [staleness for _, _, staleness, _ in again.groups] == [1, 1]
+
+
+@virtually
+async def test_a_batch_that_nobody_waited_for_any_more_is_not_given_when_it_is_too_old(tmp_path):
+    made = queue_of(tmp_path, max_staleness=0)
+    await filled(made, 2)
+    first = (await made.take(2, 0.0, "main", 0)).number
+    await made.commit(first)
+    await published(made, 1)
+    (left_behind,) = await begun(made.take(2, HOUR_S, "main", first))
+    await filled(made, 2)
+    assert positions(await left_behind) == [2, 3]  # its asker had given up
+    await published(made, 2)
+    (waits,) = await begun(made.take(2, HOUR_S, "main", first))
+    assert not waits.done()
+    assert [ticket.attempt for ticket in await filled(made, 2)] == [2, 2]
+    taken = await waits
+    assert (taken.version, positions(taken)) == (2, [2, 3])
+    assert [staleness for _, _, staleness, _ in taken.groups] == [0, 0]
+    await made.close()
+
+
+@virtually
+async def test_who_lost_a_batch_to_another_hears_so_when_it_commits():
+    made = queue_of()
+    await filled(made, 2)
+    lost = await made.take(2, 0.0, "critic", 0)
+    await made.reclaim("critic")
+    taken = await made.take(2, 0.0, "main", 0)
+    with pytest.raises(StreamError, match=r"batch 1 was taken back .* handed out again"):
+        await made.commit(lost.number)
+    await made.commit(taken.number)
 
 
 @virtually
@@ -202,6 +268,49 @@ async def test_another_process_goes_on_and_every_task_is_consumed_once(tmp_path)
     await made.commit(rest.number)
     assert [row["committed"] for row in await made.batches()] == [True, True]
     await made.close()
+
+
+TERMS = Terms(agent="tool", n=8, epochs=1, shuffle=None)
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("agent", "single_turn"), ("n", 4), ("epochs", None), ("shuffle", 7)]
+)
+@virtually
+async def test_other_terms_than_a_stream_was_begun_with_are_refused_and_change_nothing(
+    tmp_path, name, other
+):
+    made = queue_of(tmp_path, run="first", terms=TERMS)
+    tickets = await made.admit([], 2, 0.0)
+    await made.put(header(tickets[0]), blob_of(tickets[0]))
+    await made.take(1, 0.0, "main", 0)
+    made.shut()
+    before = (tmp_path / NAME).read_bytes()
+
+    began = repr(getattr(TERMS, name))
+    told = rf"^{name}: is {other!r}, and .* was begun with {began} \(allowed: {began}, or another"
+    for run in ("first", "second"):  # it holds for the run that is interrupted, too
+        with pytest.raises(ConfigError, match=told):
+            queue_of(tmp_path, run=run, terms=replace(TERMS, **{name: other}))
+    assert (tmp_path / NAME).read_bytes() == before
+
+    for run in ("second", "third"):  # also once the journal was written anew
+        made = queue_of(tmp_path, run=run, terms=replace(TERMS))
+        assert positions(await made.take(1, 0.0, "main", 0)) == [0]
+        made.shut()
+    queue_of(tmp_path, run="fourth").shut()  # who says none is not asked
+
+
+def test_a_journal_whose_books_lack_something_is_of_another_version(tmp_path):
+    queue_of(tmp_path, terms=TERMS).shut()
+    journal_ = Journal(tmp_path)
+    (record, *_) = journal_.records()
+    books = pickle.loads(record.blob)
+    del books.terms
+    journal_.rewrite([Record(AsBooked(), pickle.dumps(books))], wait=True)
+    journal_.close()
+    with pytest.raises(StreamError, match=r"of another version of this package: .*'terms'"):
+        queue_of(tmp_path)
 
 
 @virtually

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.inprocess import WAIT_S, until, virtually
 from tests.unit.rollout.test_manager import Held, Immediate
 from workbench.errors import StreamError, WorkerDiedError
-from workbench.rollout.manager import prepare
+from workbench.rollout.manager import AgentLoopManager, prepare
 from workbench.rollout.pace import PoolLoad
 from workbench.rollout.single_turn import SingleTurnAgentLoop
 from workbench.stream.consuming import Consumer
@@ -170,3 +170,60 @@ async def test_who_asks_to_cancel_groups_by_ticket_has_them_played_again():
     await queue.commit(batch.number)
     await playing
     assert sorted(group.header.ticket.attempt for group in batch.groups) == [1, 2]
+
+
+@virtually
+async def test_a_source_that_gives_nothing_is_what_is_waited_for():
+    queue, never = StreamQueue(RULES), asyncio.Event()
+    made = rollouter(queue, Immediate(), ["a", "b"])
+    made._source.task = lambda position: never.wait()
+    playing = asyncio.ensure_future(made.run())
+    await asyncio.sleep(0.5)
+    assert not made.waits_for(RULES.window), "it has just begun"
+    await asyncio.sleep(1.0)
+    told = "the task source, which has not given the tasks of 2 groups"
+    assert made.waits_for(RULES.window) == told
+    assert not (await queue.snapshot()).waits_for, "the queue cannot know"
+    await queue.stop()
+    made.stop("stopped")
+    assert not made.waits_for(RULES.window)
+    await playing
+
+
+@virtually
+async def test_a_pool_without_a_free_place_is_what_is_waited_for():
+    queue, worker, other = StreamQueue(RULES), Held(), Held()
+    made = rollouter(queue, worker, ["a", "b"])
+    places = made._manager._places
+    batch = AgentLoopManager([other], concurrency=places, pad_id=0).start(["x"], n=8)
+    await asyncio.sleep(0.1)
+    playing = asyncio.ensure_future(made.run())
+    await asyncio.sleep(2.0)
+    assert made.waits_for(RULES.window) == "room in the pool: all of its 8 places are taken"
+    other.go.set()
+    await batch
+    await asyncio.sleep(0.1)
+    assert not made.waits_for(RULES.window)
+    worker.go.set()
+    async for _ in consumer(queue):
+        pass
+    await playing
+
+
+@virtually
+async def test_a_filter_that_keeps_nothing_of_a_whole_window_is_what_is_waited_for():
+    tasks = [f"t{number}" for number in range(12)]
+
+    async def played(kept):
+        keeps = lambda group: group.position in kept  # noqa: E731 - as a user writes it
+        made = rollouter(queue := StreamQueue(RULES), Immediate(), tasks, keeps=keeps)
+        playing = asyncio.ensure_future(made.run())
+        async for _ in consumer(queue):
+            pass
+        await playing
+        return made
+
+    made = await played(kept={})
+    assert made.waits_for(12) == "a group that the filter keeps: it kept none of the last 12"
+    assert not made.waits_for(13)
+    assert not (await played(kept={11})).waits_for(4), "it goes on"
