@@ -238,10 +238,10 @@ class StreamLedger:
         if bound is None or rules.when_too_old != "wait" or books.error:
             return []
         left = {p: g.ticket.start_version + bound - books.version for p, g in books.running.items()}
+        ages = [books.queued[p].header.oldest_version for p in self._ready]
         for within in sorted({k for k in left.values() if k >= 0}):
             hurried = [books.running[p].ticket for p, k in left.items() if 0 <= k <= within]
-            oldest = books.version + within - bound
-            queued = sum(books.queued[p].header.oldest_version <= oldest for p in self._ready)
+            queued = sum(age <= books.version + within - bound for age in ages)
             room = max(0, each - books.handed - n) + within * each
             if queued < n and len(hurried) > room:
                 return hurried

@@ -179,7 +179,7 @@ class StreamQueue:
             wait_s: for them.
             consumer: who takes them.
             after: number of the last batch that this consumer has; what it was given since is
-            given again, unless it has become too old. 0 for none: what it took before and did
+                given again, unless it has become too old. 0 for none: what it took before and did
                 not commit is queued again.
 
         Raises:
